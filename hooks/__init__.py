@@ -1,0 +1,1 @@
+"""Thin, synchronous, and never in the way of its host."""

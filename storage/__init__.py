@@ -1,0 +1,1 @@
+"""What is durable, and what may become durable: the floor every other package stands on."""

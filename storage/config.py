@@ -1,0 +1,225 @@
+"""Settings: two TOML files and the environment, validated once, frozen.
+
+`<home>/pi-memory/config.toml` holds for every project, `<project>/memory/config.toml` for one; the
+environment overrides both. An unknown key is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from storage.errors import ConfigError
+from storage.paths import HomePaths, ProjectPaths
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """The language model used by background tasks. Keys come from the environment only."""
+
+    provider: str = "none"
+    """none | openai (any OpenAI-compatible chat endpoint; HTTPS except loopback)."""
+    name: str = ""
+    base_url: str = ""
+    api_key_env: str = "MEMORYD_MODEL_KEY"
+    """Name of the environment variable that holds the key."""
+    timeout_s: int = 120
+    max_input_chars: int = 24_000
+    max_output_tokens: int = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """The encoder behind dense recall."""
+
+    provider: str = "embedded"
+    """embedded (all-MiniLM-L6-v2 int8, installed with memoryd) | hash | none."""
+    threads: int = 1
+    max_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """What background work may spend per UTC day, over all projects."""
+
+    calls_per_day: int = 200
+    tokens_per_day: int = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Leases and retries."""
+
+    workers: int = 2
+    lease_ms: int = 60_000
+    max_attempts: int = 5
+    max_crashes: int = 3
+    retention_days: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class RecallSettings:
+    """What goes into a prompt."""
+
+    enabled: bool = True
+    max_items: int = 4
+    max_bytes: int = 2_200
+    deadline_ms: int = 250
+    idle_exit_s: int = 0
+    """Seconds without a request after which the recall server leaves; 0 = never."""
+    max_index_bytes: int = 134_217_728
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Which transcripts of a project are read."""
+
+    pi: bool = True
+    pi_sessions: str = ""
+    """Folder of Pi's sessions; "" = ~/.pi/agent/sessions (or PI_CODING_AGENT_DIR)."""
+    claude: bool = True
+    claude_projects: str = ""
+    """Folder of Claude Code's projects; "" = ~/.claude/projects (or CLAUDE_CONFIG_DIR)."""
+    max_line_bytes: int = 8_388_608
+    """Longer lines are skipped and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """When the compact container promotes to the indexed one; whichever bound is met first."""
+
+    compact_max_raw_bytes: int = 1_048_576
+    compact_max_stored_bytes: int = 524_288
+    compact_max_chunks: int = 750
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """Cron expressions (UTC); "" switches an entry off."""
+
+    sync: str = "*/5 * * * *"
+    consolidate: str = "17 3 * * *"
+    gc: str = "47 3 * * *"
+    checkpoint: str = "*/15 * * * *"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, validated."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    queue: QueueSettings = field(default_factory=QueueSettings)
+    recall: RecallSettings = field(default_factory=RecallSettings)
+    sources: SourceSettings = field(default_factory=SourceSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+
+
+ENVIRONMENT: Mapping[str, tuple[str, str]] = {
+    "PI_MEMORY_ANALYSIS_PROVIDER": ("model", "provider"),
+    "PI_MEMORY_ANALYSIS_MODEL": ("model", "name"),
+    "MEMORYD_MODEL_BASE_URL": ("model", "base_url"),
+    "MEMORYD_ENCODER": ("encoder", "provider"),
+    "PI_MEMORY_DAEMON_MAX_CALLS": ("budget", "calls_per_day"),
+    "PI_MEMORY_DAEMON_MAX_TOKENS": ("budget", "tokens_per_day"),
+    "PI_MEMORY_DAEMON_LEASE_MS": ("queue", "lease_ms"),
+    "PI_MEMORY_DAEMON_MAX_ATTEMPTS": ("queue", "max_attempts"),
+    "PI_MEMORY_PREFLIGHT_BUDGET_MS": ("recall", "deadline_ms"),
+}
+"""Environment keys that override a setting (the first pi-memory's names where they had one)."""
+
+_CHOICES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("model", "provider"): ("none", "openai"),
+    ("encoder", "provider"): ("embedded", "hash", "none"),
+}
+_MINIMUM: Mapping[tuple[str, str], int] = {
+    ("budget", "calls_per_day"): 0,
+    ("budget", "tokens_per_day"): 0,
+    ("recall", "idle_exit_s"): 0,
+    ("queue", "lease_ms"): 3_000,
+    ("recall", "deadline_ms"): 20,
+    ("recall", "max_bytes"): 512,
+}
+
+
+def load_settings(
+    home: HomePaths, environment: Mapping[str, str], project: ProjectPaths | None = None
+) -> Settings:
+    """Defaults, then the home file, then the project file, then the environment.
+
+    Raises:
+        ConfigError: says which key, what was expected and what was found.
+    """
+    settings = Settings()
+    for path in (home.config, project.config if project else None):
+        if path is not None and path.exists():
+            settings = _apply(settings, _read(path), str(path.name))
+    for name, (section, key) in ENVIRONMENT.items():
+        text = environment.get(name)
+        if text:
+            settings = _apply(
+                settings, {section: {key: _from_text(section, key, text, name)}}, name
+            )
+    return settings
+
+
+def _read(path: Path) -> Mapping[str, Any]:  # Any: a TOML document, checked key by key below
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
+        raise ConfigError(f"{path}: cannot be read as TOML ({cause})") from cause
+
+
+def _apply(settings: Settings, document: Mapping[str, Any], where: str) -> Settings:
+    sections = {item.name for item in fields(Settings)}
+    for section, values in document.items():
+        if section not in sections:
+            raise ConfigError(f"{where}: unknown section [{section}]{_nearest(section, sections)}")
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{where}: [{section}] must be a table")
+        current = getattr(settings, section)
+        checked = {
+            key: _check(current, section, key, found, where) for key, found in values.items()
+        }
+        settings = replace(settings, **{section: replace(current, **checked)})
+    return settings
+
+
+def _check(current: Any, section: str, key: str, found: Any, where: str) -> Any:
+    known = get_type_hints(type(current))
+    if key not in known:
+        raise ConfigError(f"{where}: unknown key {section}.{key}{_nearest(key, set(known))}")
+    expected = known[key]
+    if type(found) is not expected:
+        raise ConfigError(
+            f"{where}: {section}.{key}: expected {expected.__name__}, got {type(found).__name__}"
+        )
+    choices = _CHOICES.get((section, key))
+    if choices and found not in choices:
+        raise ConfigError(f"{where}: {section}.{key}: expected one of {choices}, got {found!r}")
+    if expected is int and found < (least := _MINIMUM.get((section, key), 1)):
+        raise ConfigError(f"{where}: {section}.{key}: expected at least {least}, got {found}")
+    return found
+
+
+def _from_text(section: str, key: str, text: str, where: str) -> Any:
+    kind = get_type_hints(get_type_hints(Settings)[section])[key]
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError as cause:
+            raise ConfigError(f"{where}: expected a whole number, got {text!r}") from cause
+    if kind is bool:
+        return text.lower() in ("1", "true", "yes", "on")
+    return text
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]}?)" if close else ""

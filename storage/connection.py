@@ -1,0 +1,218 @@
+"""How a database of ours is opened: private, by apsw only, with its settings asserted.
+
+A connection belongs to one thread and one process. SQLite's errors leave here as `storage.errors`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from storage.errors import Busy, Corrupt, MemorydError, Unavailable
+
+MINIMUM_SQLITE = (3, 51, 3)
+"""3.7.0 to 3.51.2 can corrupt a WAL that two connections reset at once."""
+
+Durability = Literal["FULL", "NORMAL", "OFF"]
+BUSY_TIMEOUT_MS = 5_000
+
+
+def check_sqlite() -> None:
+    """Refuse a SQLite library with the WAL-reset fault.
+
+    Raises:
+        Unavailable: the linked library is older than 3.51.3.
+    """
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if version < MINIMUM_SQLITE:
+        raise Unavailable(
+            f"SQLite {apsw.sqlite_lib_version()} is too old: 3.51.3 or newer is needed"
+        )
+
+
+def open_database(
+    path: Path,
+    *,
+    durability: Durability = "FULL",
+    create: bool = False,
+    busy_ms: int = BUSY_TIMEOUT_MS,
+    autocheckpoint: int = 1_000,
+) -> apsw.Connection:
+    """A read-write connection in WAL mode; `create` makes the file (0600) and its folder (0700).
+
+    Raises:
+        Unavailable: missing, not ours, or not a private regular file.
+        Corrupt: not a database.
+        Busy: locked for longer than `busy_ms`.
+    """
+    check_sqlite()
+    if create:
+        private_directory(path.parent)
+        _create_private(path)
+    _require_private_file(path)
+    with translated(str(path.name)):
+        db = apsw.Connection(
+            str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+        )
+        _settle(db, busy_ms)
+        if db.pragma("journal_mode", "wal") != "wal":
+            db.close()
+            raise Unavailable(f"{path.name}: this file system does not support SQLite's WAL mode")
+        db.pragma("synchronous", durability)
+        db.pragma("wal_autocheckpoint", autocheckpoint)
+        return db
+
+
+def open_readonly(path: Path, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connection:
+    """A connection that cannot write and takes no write lock.
+
+    Raises:
+        Unavailable: missing, not ours, or not a private regular file.
+        Corrupt: not a database.
+    """
+    check_sqlite()
+    _require_private_file(path)
+    with translated(str(path.name)):
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW)
+        _settle(db, busy_ms)
+        db.pragma("query_only", True)
+        return db
+
+
+def open_memory() -> apsw.Connection:
+    """An empty in-memory database with our connection settings."""
+    db = apsw.Connection(":memory:")
+    _settle(db, 0)
+    return db
+
+
+def _settle(db: apsw.Connection, busy_ms: int) -> None:
+    db.set_busy_handler(_randomised_wait(busy_ms))
+    db.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+    db.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+    db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    db.pragma("foreign_keys", True)
+
+
+def _randomised_wait(busy_ms: int) -> Callable[[int], bool]:
+    # SQLite's own handler backs off to 100 ms without fairness and starves waiters behind fsyncs;
+    # short random naps cut the p99 of contended commits several times.
+    started: list[float] = [0.0]
+
+    def wait(count: int) -> bool:
+        now = time.monotonic()
+        if count == 0:
+            started[0] = now
+        if (now - started[0]) * 1000 >= busy_ms:
+            return False
+        time.sleep(random.uniform(0.0002, 0.0008))  # noqa: S311 -- spreads waiters, no secret
+        return True
+
+    return wait
+
+
+@contextmanager
+def transaction(
+    db: apsw.Connection, mode: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
+) -> Iterator[apsw.Connection]:
+    """One transaction: commits at the end, rolls back on any exception. Does not nest.
+
+    Raises:
+        Busy: the write lock was not had in time.
+    """
+    with translated():
+        db.execute(f"BEGIN {mode}")
+    try:
+        with translated():
+            yield db
+            db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            # A failing ROLLBACK (disk gone) must not hide the first error; SQLite undoes at close.
+            with suppress(apsw.Error):
+                db.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translated(what: str = "database") -> Iterator[None]:
+    """SQLite's exceptions as ours, cause chained; our own pass through untouched."""
+    try:
+        yield
+    except MemorydError:
+        raise
+    except (apsw.BusyError, apsw.LockedError) as cause:
+        raise Busy(f"{what}: locked by another process") from cause
+    except (apsw.NotADBError, apsw.CorruptError) as cause:
+        raise Corrupt(f"{what}: not a sound SQLite database ({cause})") from cause
+    except apsw.FullError as cause:
+        raise Unavailable(f"{what}: the disk is full") from cause
+    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError) as cause:
+        raise Unavailable(f"{what}: cannot be used ({cause})") from cause
+
+
+def load_vectors(db: apsw.Connection) -> None:
+    """Load sqlite-vec into the connection, by path: importing its package would import numpy.
+
+    Raises:
+        Unavailable: the package is missing or its library does not load here.
+    """
+    spec = importlib.util.find_spec("sqlite_vec")
+    if spec is None or not spec.submodule_search_locations:
+        raise Unavailable("the sqlite-vec package is not installed")
+    library = Path(next(iter(spec.submodule_search_locations))) / "vec0"
+    db.enable_load_extension(True)
+    try:
+        db.load_extension(str(library))
+    except apsw.ExtensionLoadingError as cause:
+        raise Unavailable(f"sqlite-vec does not load on this machine ({cause})") from cause
+    finally:
+        db.enable_load_extension(False)
+
+
+def private_directory(path: Path) -> Path:
+    """The folder, made 0700 if missing, and checked: ours, a real directory, no symlink.
+
+    Raises:
+        Unavailable: it cannot be made, is not ours, or is not a plain directory.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.lstat()
+    except OSError as cause:
+        raise Unavailable(f"{path}: cannot make this folder ({cause.strerror})") from cause
+    if not stat.S_ISDIR(info.st_mode):
+        raise Unavailable(f"{path}: not a plain folder (a link or a file stands there)")
+    if info.st_uid != os.geteuid():
+        raise Unavailable(f"{path}: belongs to another user")
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def _create_private(path: Path) -> None:
+    flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except OSError as cause:
+        raise Unavailable(f"{path}: cannot make this file ({cause.strerror})") from cause
+
+
+def _require_private_file(path: Path) -> None:
+    try:
+        info = path.lstat()
+    except OSError as cause:
+        raise Unavailable(f"{path}: {cause.strerror or 'cannot be read'}") from cause
+    if not stat.S_ISREG(info.st_mode):
+        raise Unavailable(f"{path}: not a plain file")
+    if info.st_uid != os.geteuid():
+        raise Unavailable(f"{path}: belongs to another user")

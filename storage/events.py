@@ -1,0 +1,173 @@
+"""Everything that can happen to a memory, as data, and the chain that makes history provable.
+
+A draft says what happened; the authority that appends it adds writer, sequence and hash. The hash
+of an event is SHA-256 over its canonical envelope, in which the payload stands as its own SHA-256:
+so a payload can be erased for good and the chain still verifies. `previous_hash` links one writer's
+events, "" for the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from storage.errors import Corrupt, Invalid
+from storage.records import JobStamp, JsonValue, canonical_json
+
+SCHEMA_VERSION = 1
+MAX_EVENT_BYTES = 65_536
+MAX_DOCUMENT_EVENT_BYTES = 2_097_152
+
+
+class EventType(StrEnum):
+    """Closed list: the reducer knows each, and refuses any other."""
+
+    DOCUMENT_UPSERTED = "document.upserted"
+    DOCUMENT_DELETED = "document.deleted"
+    FACT_RECORDED = "fact.recorded"
+    FACT_CORROBORATED = "fact.corroborated"
+    FACT_RESOLVED = "fact.resolved"
+    STATEMENT_DEFERRED = "statement.deferred"
+    STATEMENT_RELEASED = "statement.released"
+    SOURCE_ADVANCED = "source.advanced"
+    RETRIEVAL_FEEDBACK = "retrieval.feedback"
+    GC_COMPACTED = "gc.compacted"
+    JOB_APPLIED = "job.applied"
+
+
+@dataclass(frozen=True, slots=True)
+class EventDraft:
+    """One thing that happened; the payload is plain JSON that its type's reducer understands."""
+
+    type: EventType
+    payload: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A draft with its place in history."""
+
+    event_id: str
+    writer: str
+    writer_seq: int
+    recorded_at: int
+    type: EventType
+    previous_hash: str
+    payload_hash: str
+    hash: str
+    payload: Mapping[str, JsonValue] | None
+    """None once the payload was erased."""
+    job: JobStamp | None = None
+
+    def line(self) -> bytes:
+        """The journal line (canonical JSON, no newline)."""
+        return canonical_json({**_envelope(self), "hash": self.hash, "payload": self.payload})
+
+
+def seal(
+    draft: EventDraft,
+    *,
+    event_id: str,
+    writer: str,
+    writer_seq: int,
+    recorded_at: int,
+    previous_hash: str,
+    job: JobStamp | None,
+) -> Event:
+    """The event with its hash.
+
+    Raises:
+        Invalid: the payload is too large or not lossless JSON.
+    """
+    try:
+        body = canonical_json(draft.payload)
+    except (TypeError, ValueError) as cause:
+        raise Invalid(f"{draft.type.value}: not plain JSON ({cause})") from cause
+    limit = (
+        MAX_DOCUMENT_EVENT_BYTES if draft.type is EventType.DOCUMENT_UPSERTED else MAX_EVENT_BYTES
+    )
+    if len(body) > limit:
+        raise Invalid(f"{draft.type.value}: {len(body)} bytes, at most {limit} are allowed")
+    unsealed = Event(
+        event_id=event_id,
+        writer=writer,
+        writer_seq=writer_seq,
+        recorded_at=recorded_at,
+        type=draft.type,
+        previous_hash=previous_hash,
+        payload_hash=hashlib.sha256(body).hexdigest(),
+        hash="",
+        payload=draft.payload,
+        job=job,
+    )
+    return replace(unsealed, hash=envelope_hash(unsealed))
+
+
+def parse(document: JsonValue) -> Event:
+    """The event of a decoded journal line, its hash checked.
+
+    Raises:
+        Corrupt: malformed, of unknown type or version, or not what its hash says.
+    """
+    if not isinstance(document, Mapping):
+        raise Corrupt("an event is not a JSON object")
+    try:
+        if document["v"] != SCHEMA_VERSION:
+            raise Corrupt(f"event version {document['v']!r} is not {SCHEMA_VERSION}")
+        job = document.get("job")
+        payload = document["payload"]
+        if not (payload is None or isinstance(payload, Mapping)):
+            raise Corrupt("an event's payload is not an object")
+        if not (job is None or isinstance(job, Mapping)):
+            raise Corrupt("an event's job is not an object")
+        event = Event(
+            event_id=str(document["id"]),
+            writer=str(document["writer"]),
+            writer_seq=int(str(document["seq"])),
+            recorded_at=int(str(document["at"])),
+            type=EventType(str(document["type"])),
+            previous_hash=str(document["previous"]),
+            payload_hash=str(document["payload_hash"]),
+            hash=str(document["hash"]),
+            payload=payload,
+            job=JobStamp(job_id=str(job["id"]), token=int(str(job["token"]))) if job else None,
+        )
+    except (KeyError, ValueError) as cause:
+        raise Corrupt(f"a malformed event ({cause})") from cause
+    check(event)
+    return event
+
+
+def check(event: Event) -> None:
+    """Prove one event against its own hashes (an erased payload has nothing left to prove).
+
+    Raises:
+        Corrupt: the envelope or the payload is not what the hash says.
+    """
+    if event.payload is not None:
+        found = hashlib.sha256(canonical_json(event.payload)).hexdigest()
+        if found != event.payload_hash:
+            raise Corrupt(f"event {event.event_id}: its payload does not match its hash")
+    if envelope_hash(event) != event.hash:
+        raise Corrupt(f"event {event.event_id}: its hash does not match its content")
+
+
+def envelope_hash(event: Event) -> str:
+    """SHA-256 hex over the canonical envelope."""
+    return hashlib.sha256(canonical_json(_envelope(event))).hexdigest()
+
+
+def _envelope(event: Event) -> dict[str, JsonValue]:
+    return {
+        "v": SCHEMA_VERSION,
+        "id": event.event_id,
+        "writer": event.writer,
+        "seq": event.writer_seq,
+        "at": event.recorded_at,
+        "type": event.type.value,
+        "previous": event.previous_hash,
+        "payload_hash": event.payload_hash,
+        "job": {"id": event.job.job_id, "token": event.job.token} if event.job else None,
+    }
