@@ -1,1 +1,1 @@
-"""The command line, service units, evaluation and benchmarks."""
+"""What people touch: the command line, the first run, and the health checks."""

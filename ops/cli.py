@@ -1,0 +1,128 @@
+"""The command `ops`: its verbs, its help, and how errors become sentences and exit codes.
+
+Owns the list of verbs; each lives in `ops.commands` and is imported when it is used, so that
+`ops version` costs no more than click. Leaves what a verb does to its own file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ops.exits import EXIT_MEANINGS, Exit, Failure, failure_of
+from ops.invocation import remember_globals
+from ops.output import write_json
+from storage.errors import MemorydError
+
+PROGRAM = "ops"
+COMPLETE_VARIABLE = "_OPS_COMPLETE"
+
+VERBS: dict[str, str] = {
+    "init": "ops.commands.project",
+    "status": "ops.commands.status",
+    "start": "ops.commands.service",
+    "stop": "ops.commands.service",
+    "queue": "ops.commands.work",
+    "jobs": "ops.commands.work",
+    "budget": "ops.commands.work",
+    "schedule": "ops.commands.work",
+    "recall": "ops.commands.memory",
+    "learned": "ops.commands.memory",
+    "facts": "ops.commands.memory",
+    "remember": "ops.commands.memory",
+    "host": "ops.commands.host",
+    "doctor": "ops.commands.doctor",
+    "redact": "ops.commands.text",
+    "completion": "ops.commands.text",
+    "version": "ops.commands.version",
+}
+"""Verb -> the module that defines it, in the order that help shows."""
+
+
+class Verbs(click.Group):
+    """A group that imports a verb's module when the verb is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        found = getattr(importlib.import_module(VERBS[cmd_name]), cmd_name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        wanted = args[0]
+        if wanted not in VERBS and not wanted.startswith("-"):
+            close = difflib.get_close_matches(wanted, VERBS, n=1, cutoff=0.5)
+            meant = f" Did you mean `ops {close[0]}`?" if close else ""
+            raise click.UsageError(f"There is no verb `{wanted}`.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code.value), said) for code, said in EXIT_MEANINGS.items()])
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--home",
+    metavar="DIR",
+    help="Where memory lives.  [default: PI_MEMORY_HOME, PRJCT_HOME, else ~/.prjct]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")
+@click.pass_context
+def cli(context: click.Context, home: str | None, as_json: bool) -> None:
+    """Look after the memory of your coding agents.
+
+    Verbs about a project mean the folder you are in, or --project DIR. Reading verbs change
+    nothing and may run beside everything else.
+    """
+    remember_globals(context, home, as_json)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line; returns its exit code and never shows a traceback for a known cause."""
+    as_json = "--json" in argv
+    try:
+        done = cli.main(
+            args=list(argv),
+            prog_name=PROGRAM,
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+        )
+    except click.UsageError as error:
+        hint = f"See `{error.ctx.command_path} --help`." if error.ctx else "See `ops --help`."
+        return _report(Failure(Exit.USAGE, error.format_message(), hint), as_json)
+    except click.ClickException as error:
+        return _report(Failure(Exit.FAILED, error.format_message()), as_json)
+    except (KeyboardInterrupt, click.Abort):
+        print("Stopped.", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`ops facts | head`) has enough; Python must not complain at exit about it.
+        sys.stdout = None  # type: ignore[assignment]  # documented way to silence the last flush
+        return Exit.OK
+    except (MemorydError, OSError) as error:
+        return _report(failure_of(error), as_json)
+    return int(done) if isinstance(done, int) else Exit.OK
+
+
+def _report(failure: Failure, as_json: bool) -> int:
+    if as_json:
+        write_json({"ok": False, "error": failure.sentence, "hint": failure.hint})
+    else:
+        print(f"ops: {failure.sentence}", file=sys.stderr)
+        if failure.hint:
+            print(f"     {failure.hint}", file=sys.stderr)
+    return failure.code

@@ -1,0 +1,1 @@
+"""One file per noun; `ops.cli` loads a verb's file only when the verb is used."""
