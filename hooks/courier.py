@@ -249,6 +249,8 @@ def mark_session(event: str) -> None:
 
 def note_failure(path: str, event: str, error: BaseException) -> None:
     """Leave a line for the doctor: what failed, never what was said."""
+    if not path:
+        return
     log = posix.open(path + ".errors", posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT, 0o600)
     if posix.fstat(log).st_size < 1 << 16:
         now = int(time.clock_gettime(time.CLOCK_REALTIME) * 1000)

@@ -133,7 +133,7 @@ class FakeServer:
         with self._changed:
             found = self._changed.wait_for(find, seconds)
         assert found is not None, f"no {name} within {seconds} s, only {self.names()}"
-        return cast("Frame", found)
+        return found
 
     def names(self) -> list[str]:
         """The event names that arrived, in order."""
