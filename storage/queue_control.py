@@ -1,0 +1,165 @@
+"""What people do to the queue: pause, resume, cancel, revive, and what ages out of it.
+
+Statements only: the transaction and its durability are the caller's (`storage.queue`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final, cast
+
+import apsw
+
+from storage.errors import Invalid
+from storage.jobs import JobKind
+from storage.queue_line import NONCE_BITS, WAITING, job_id, row_of
+
+DAY_MS = 86_400_000
+KEPT_FINISHED = 1_000
+"""However old, the newest of these stay for people to look at."""
+
+
+def pause_scope(kind: JobKind | None, project: str | None) -> str:
+    """The name of what is paused: a kind, a project, or everything.
+
+    Raises:
+        Invalid: both a kind and a project.
+    """
+    if kind is not None and project is not None:
+        raise Invalid("pause a kind or a project, not both at once")
+    if kind is not None:
+        return f"kind:{kind.value}"
+    return f"project:{project}" if project is not None else "all"
+
+
+PAUSE: Final = "INSERT INTO pauses (scope, paused_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
+RESUME: Final = "DELETE FROM pauses WHERE scope = ? RETURNING scope"
+CANCEL: Final = """
+UPDATE jobs SET state = 'cancelled', finished_at = :now, error = 'cancelled', waiting_for = '',
+  owner = '', token = NULL, lease_until = NULL, boot = NULL
+WHERE id = :row AND nonce = :nonce AND state IN ('available', 'leased') RETURNING id
+"""
+FINISHED_ROW: Final = """
+SELECT kind, project, subject FROM jobs
+WHERE id = ? AND nonce = ? AND state IN ('dead', 'discarded', 'cancelled')
+"""
+REVIVE: Final = """
+UPDATE jobs SET state = 'available', nonce = :fresh, run_at = :now, runs = 0, attempt = 0,
+  crashes = 0, waiting_for = '', finished_at = NULL
+WHERE id = :row RETURNING nonce
+"""
+RELEASE_HELD: Final = """
+UPDATE jobs SET run_at = :now, waiting_for = ''
+WHERE state = 'available' AND waiting_for = :reason AND run_at > :now RETURNING id
+"""
+
+
+def pause(db: apsw.Connection, scope: str, now: int) -> None:
+    """Nothing of the scope is claimed from now on; what runs, runs on."""
+    db.execute(PAUSE, (scope, now))
+
+
+def resume(db: apsw.Connection, scope: str) -> bool:
+    """Undo a pause; False if there was none."""
+    return bool(db.execute(RESUME, (scope,)).fetchall())
+
+
+def cancel(db: apsw.Connection, public: str, now: int) -> bool:
+    """End a waiting or running job; a running one loses its lease and can publish nothing."""
+    found = row_of(public)
+    if found is None:
+        return False
+    values = {"row": found[0], "nonce": found[1], "now": now}
+    return bool(db.execute(CANCEL, values).fetchall())
+
+
+def revive(db: apsw.Connection, public: str, now: int) -> str | None:
+    """Put an ended job back with fresh counters; its new id, or None if it did not end unwell.
+
+    If a job with the same key already waits, that one is the answer and nothing changes.
+    """
+    found = row_of(public)
+    if found is None:
+        return None
+    keys = db.execute(FINISHED_ROW, found).fetchall()
+    if not keys:
+        return None
+    if db.execute(WAITING, cast("tuple[str, str, str]", keys[0])).fetchall():
+        return waiting_id(db, cast("tuple[str, str, str]", keys[0]))
+    # A new nonce is a new id: an effect that the old id left in the authority must not hide
+    # this run.
+    fresh = secrets.randbits(NONCE_BITS)
+    db.execute(REVIVE, {"row": found[0], "fresh": fresh, "now": now}).fetchall()
+    return job_id(found[0], fresh)
+
+
+WAITING_ID: Final = """
+SELECT id, nonce FROM jobs WHERE state = 'available' AND kind = ? AND project = ? AND subject = ?
+"""
+
+
+def waiting_id(db: apsw.Connection, key: tuple[str, str, str]) -> str | None:
+    """The id of the job that waits with this key."""
+    rows = db.execute(WAITING_ID, key).fetchall()
+    return job_id(*cast("tuple[int, int]", rows[0])) if rows else None
+
+
+def release_held(db: apsw.Connection, reason: str, now: int) -> int:
+    """Make jobs that wait for one reason due now (a model was configured, a budget was raised)."""
+    return len(db.execute(RELEASE_HELD, {"reason": reason, "now": now}).fetchall())
+
+
+PRUNE_JOBS: Final = """
+DELETE FROM jobs WHERE id IN (
+  SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < :before AND state <> 'dead'
+    AND finished_at < (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL
+                       ORDER BY finished_at DESC LIMIT 1 OFFSET :kept)
+  ORDER BY finished_at LIMIT :batch)
+RETURNING id
+"""
+PRUNE_DEAD: Final = """
+DELETE FROM jobs WHERE id IN (
+  SELECT id FROM jobs WHERE state = 'dead' AND finished_at < :before LIMIT :batch)
+RETURNING id
+"""
+CAP_JOBS: Final = """
+DELETE FROM jobs WHERE id IN (
+  SELECT id FROM jobs WHERE finished_at IS NOT NULL AND state <> 'dead'
+    AND finished_at < (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL
+                       ORDER BY finished_at DESC LIMIT 1 OFFSET :most)
+  ORDER BY finished_at LIMIT :batch)
+RETURNING id
+"""
+PRUNE_FIRED: Final = "DELETE FROM fired WHERE fired_at < :before RETURNING name"
+PRUNE_SPOOLED: Final = "DELETE FROM spooled WHERE taken_at < :before RETURNING name"
+ORPHANS: Final = """
+UPDATE reservations SET state = 'unknown' WHERE state = 'held' AND reserved_at < ? RETURNING id
+"""
+PRUNE_RESERVATIONS: Final = """
+DELETE FROM reservations WHERE reserved_at < ? AND state <> 'held' RETURNING id
+"""
+PRUNE_WINDOWS: Final = "DELETE FROM budget_windows WHERE window < ? RETURNING scope"
+PRUNE_VALUES: Final = "DELETE FROM huey_values WHERE set_at < ? RETURNING key"
+
+BATCH = 2_000
+MOST_FINISHED = 20_000
+DEAD_DAYS = 90
+WINDOW_DAYS = 400
+
+
+def prune(db: apsw.Connection, now: int, retention_days: int) -> int:
+    """Delete what is older than its limit, at most a batch a table; returns the rows deleted."""
+    before = now - retention_days * DAY_MS
+    statements: tuple[tuple[str, dict[str, int] | tuple[int, ...]], ...] = (
+        (PRUNE_JOBS, {"before": before, "kept": KEPT_FINISHED, "batch": BATCH}),
+        (CAP_JOBS, {"most": MOST_FINISHED, "batch": BATCH}),
+        (PRUNE_DEAD, {"before": now - DEAD_DAYS * DAY_MS, "batch": BATCH}),
+        # Slots outlive every catch-up window, or a pruned slot could fire again.
+        (PRUNE_FIRED, {"before": now - max(retention_days, 45) * DAY_MS}),
+        (PRUNE_SPOOLED, {"before": before}),
+        (PRUNE_RESERVATIONS, (before,)),
+        (PRUNE_WINDOWS, (now - WINDOW_DAYS * DAY_MS,)),
+        (PRUNE_VALUES, (before,)),
+    )
+    db.execute(ORPHANS, (now - 2 * DAY_MS,)).fetchall()
+    return sum(len(db.execute(sql, values).fetchall()) for sql, values in statements)

@@ -1,0 +1,237 @@
+"""The file behind the queue: made once, checked on every open, one connection a thread.
+
+Durability belongs to a connection in SQLite, so each write says what it needs: enqueues and budgets
+FULL (an acknowledged one survives a power cut), claims and acknowledgements NORMAL (losing one only
+repeats a run). Enqueuers never checkpoint; the worker does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+import apsw
+
+from storage.atomic import file_lock
+from storage.clock import Clock
+from storage.connection import (
+    BUSY_TIMEOUT_MS,
+    Durability,
+    open_database,
+    open_readonly,
+    private_directory,
+    transaction,
+    translated,
+)
+from storage.errors import Busy, Corrupt, Unavailable
+from storage.paths import HomePaths
+from storage.schema import current_version, migrate, require_current, schema_version
+
+APPLICATION_ID = 1835363697
+CHECKPOINT_ON_CLOSE_BYTES = 4_194_304
+"""An enqueuer closing last would pay the checkpoint; it does so only past this WAL size."""
+
+CheckpointMode = Literal["PASSIVE", "TRUNCATE"]
+SqlFunction = Callable[..., "apsw.SQLiteValue"]
+
+
+@dataclass(slots=True)
+class _Held:
+    db: apsw.Connection
+    durability: Durability
+    version: int = -1
+
+
+@dataclass(slots=True)
+class _Local:
+    by_thread: threading.local = field(default_factory=threading.local)
+    all: list[_Held] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class QueueFile:
+    """The open file. Safe to share between threads, never across a fork."""
+
+    def __init__(self, paths: HomePaths, clock: Clock, *, busy_ms: int = BUSY_TIMEOUT_MS) -> None:
+        self.paths = paths
+        self.clock = clock
+        self._busy_ms = busy_ms
+        self._local = _Local()
+        self._closed = False
+        self._functions: dict[str, SqlFunction] = {}
+        self._held()
+
+    def provide(self, name: str, function: SqlFunction) -> None:
+        """Give every connection a one-argument SQL function; the file holds no names of it."""
+        self._functions[name] = function
+        for held in self._local.all:
+            held.db.create_scalar_function(name, function, 1)
+
+    @property
+    def db(self) -> apsw.Connection:
+        """This thread's connection, for reads."""
+        return self._held().db
+
+    @contextmanager
+    def write(self, durability: Durability) -> Iterator[apsw.Connection]:
+        """One IMMEDIATE transaction with the given durability.
+
+        Raises:
+            Busy: the write lock was not had in time; nothing was written.
+        """
+        with transaction(self.settle(durability)) as db:
+            yield db
+
+    def settle(self, durability: Durability) -> apsw.Connection:
+        """This thread's connection, its next commit having the given durability."""
+        held = self._held()
+        if held.durability != durability:
+            # Not possible inside a transaction; SQLite would ignore it there.
+            with translated():
+                held.db.pragma("synchronous", durability)
+            held.durability = durability
+        return held.db
+
+    def changed(self) -> bool:
+        """Whether another connection committed since this thread last asked."""
+        held = self._held()
+        with translated():
+            version = int(held.db.pragma("data_version"))
+        moved, held.version = version != held.version, version
+        return moved
+
+    def checkpoint(self, mode: CheckpointMode = "PASSIVE") -> int:
+        """Move the WAL into the file; returns the frames left in it. Never waits for anybody.
+
+        PASSIVE lets the next writer start the WAL over; TRUNCATE also gives its space back.
+        """
+        if mode == "PASSIVE":
+            return _checkpoint(self._held().db, apsw.SQLITE_CHECKPOINT_PASSIVE)
+        # TRUNCATE would spend the busy timeout on readers: a connection that does not wait.
+        db = open_database(self.paths.queue, durability="NORMAL", busy_ms=0, autocheckpoint=0)
+        try:
+            return _checkpoint(db, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            db.close()
+
+    def wal_bytes(self) -> int:
+        """Size of the write-ahead log now."""
+        path = self.paths.queue
+        with suppress(OSError):
+            return path.with_name(path.name + "-wal").stat().st_size
+        return 0
+
+    def close(self) -> None:
+        """Close every thread's connection; idempotent."""
+        self._closed = True
+        with self._local.lock:
+            held, self._local.all = self._local.all, []
+        for one in held:
+            with suppress(apsw.Error):
+                one.db.config(
+                    apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
+                    int(self.wal_bytes() < CHECKPOINT_ON_CLOSE_BYTES),
+                )
+                one.db.close()
+
+    def _held(self) -> _Held:
+        held: _Held | None = getattr(self._local.by_thread, "held", None)
+        if held is None:
+            if self._closed:
+                raise Unavailable("the queue is closed")
+            db = open_database(
+                self.paths.queue, durability="FULL", busy_ms=self._busy_ms, autocheckpoint=0
+            )
+            for name, function in self._functions.items():
+                db.create_scalar_function(name, function, 1)
+            held = _Held(db, "FULL")
+            self._local.by_thread.held = held
+            with self._local.lock:
+                self._local.all.append(held)
+        return held
+
+
+def _checkpoint(db: apsw.Connection, mode: int) -> int:
+    try:
+        with translated():
+            size, moved = db.wal_checkpoint(mode=mode)
+    except Busy:
+        return -1
+    return max(0, size - moved)
+
+
+def open_queue_file(paths: HomePaths, clock: Clock, *, busy_ms: int = BUSY_TIMEOUT_MS) -> QueueFile:
+    """The queue of this home, made on first use; an existing one is only checked.
+
+    Raises:
+        Corrupt: the file is damaged or is not a queue of ours; it is left as it is.
+        NewerSchema: a newer memoryd wrote it.
+        Unavailable: permissions, links, or a read-only file system.
+        Busy: another process is making or migrating it for longer than we may wait.
+    """
+    if not _ready(paths):
+        _prepare(paths)
+    file = QueueFile(paths, clock, busy_ms=busy_ms)
+    try:
+        _check(file.db)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def open_queue_reader(paths: HomePaths) -> apsw.Connection:
+    """A read-only connection for people's tools: takes no write lock, runs nothing.
+
+    Raises:
+        Unavailable: there is no queue yet.
+        Corrupt: the file is damaged or is not a queue of ours.
+    """
+    db = open_readonly(paths.queue)
+    try:
+        _check(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _ready(paths: HomePaths) -> bool:
+    try:
+        if paths.queue.stat().st_size == 0:
+            return False
+    except OSError:
+        return False
+    try:
+        db = open_readonly(paths.queue, busy_ms=200)
+    except Busy:
+        return False
+    try:
+        return schema_version(db) >= current_version("queue")
+    except Busy:
+        return False
+    finally:
+        db.close()
+
+
+def _prepare(paths: HomePaths) -> None:
+    private_directory(paths.shared)
+    with file_lock(paths.queue.with_name("curation.lock")):
+        db = open_database(paths.queue, create=True)
+        try:
+            found = schema_version(db)
+            if found == 0 and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+                raise Corrupt(f"{paths.queue.name}: a database, but not a queue of memoryd")
+            migrate(db, "queue")
+        finally:
+            db.close()
+
+
+def _check(db: apsw.Connection) -> None:
+    require_current(db, "queue", "curation.sqlite")
+    with translated():
+        if int(db.pragma("application_id")) != APPLICATION_ID:
+            raise Corrupt("curation.sqlite: a database, but not a queue of memoryd")

@@ -1,0 +1,77 @@
+"""The bell: a datagram to each consumer after a commit, so that work starts at once.
+
+Ringing is best effort and never an error: a consumer also looks at `PRAGMA data_version` twice a
+second, which sees every commit of every process.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from storage.connection import private_directory
+from storage.errors import Unavailable
+from storage.paths import HomePaths, short_socket
+
+SOCKET_SUFFIX = ".sock"
+POLL_MS = 500
+
+
+def socket_path(paths: HomePaths, owner: str) -> Path:
+    """Where the consumer with this owner name listens."""
+    return short_socket(paths.workers / f"{owner}{SOCKET_SUFFIX}")
+
+
+def ring(paths: HomePaths) -> int:
+    """Wake every consumer of this home; returns how many took the datagram."""
+    try:
+        owners = [name[:-5] for name in os.listdir(paths.workers) if name.endswith(".lock")]  # noqa: PTH208 -- on the hook path, half the cost of pathlib
+    except OSError:
+        return 0
+    if not owners:
+        return 0
+    woken = 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.setblocking(False)
+        for owner in owners:
+            # A full buffer means that the consumer is being woken already.
+            with suppress(OSError):
+                bell.sendto(b"!", str(socket_path(paths, owner)))
+                woken += 1
+    return woken
+
+
+class Listener:
+    """One consumer's end of the bell."""
+
+    def __init__(self, paths: HomePaths, owner: str) -> None:
+        self._path = socket_path(paths, owner)
+        private_directory(self._path.parent)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind(str(self._path))
+            self._path.chmod(0o600)
+        except OSError as cause:
+            self._socket.close()
+            raise Unavailable(f"{self._path}: cannot listen ({cause.strerror})") from cause
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+
+    def wait(self, timeout_ms: int = POLL_MS) -> bool:
+        """Whether the bell rang within the time; several rings count once."""
+        if not self._poll.poll(timeout_ms):
+            return False
+        with suppress(BlockingIOError):
+            while self._socket.recv(64):
+                pass
+        return True
+
+    def close(self) -> None:
+        """Stop listening; idempotent."""
+        self._socket.close()
+        with suppress(OSError):
+            self._path.unlink()
