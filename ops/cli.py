@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -110,8 +111,8 @@ def main(argv: Sequence[str]) -> int:
         print("Stopped.", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader (`ops facts | head`) has enough; Python must not complain at exit about it.
-        sys.stdout = None  # type: ignore[assignment]  # documented way to silence the last flush
+        # The reader (`ops facts | head`) has enough; the flush at exit must not complain about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except (MemorydError, OSError) as error:
         return _report(failure_of(error), as_json)

@@ -1,4 +1,4 @@
-"""What every verb gets: the home, the environment, the clock, where it was started, and how to speak.
+"""What every verb gets: the home, the environment, the clock, a folder, and how to speak.
 
 Owns the options that all verbs share (`--home`, `--project`, `--json`) and the one way to find the
 project a verb is about. Reading verbs create nothing: only `ops init` binds a folder.

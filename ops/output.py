@@ -62,14 +62,12 @@ def styled(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str = "") -> Table:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A light table: a header line, no box; long cells fold instead of losing their end."""
     from rich import box
     from rich.table import Table
 
-    made = Table(
-        box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, padding=(0, 1)
-    )
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for column in columns:
         # A column named ">n" holds numbers.
         right = column.startswith(">")

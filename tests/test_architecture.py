@@ -1,4 +1,4 @@
-"""The shape of the tree: its top level, its layers, the size of its files, and what may open what."""
+"""The shape of the tree: its top level, its layers, the size of its files, what imports what."""
 
 from __future__ import annotations
 

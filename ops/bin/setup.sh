@@ -47,7 +47,7 @@ find_python() {
     fi
     for name; do
         if command -v "$name" >/dev/null 2>&1 && is_usable "$name"; then
-            python=$("$name" -I -c 'import sys; print(sys.executable)')
+            python=$(command -v "$name")
             return 0
         fi
     done

@@ -131,7 +131,7 @@ def install(invocation: Invocation, name: HostName) -> None:
         write_json({"ok": True, "host": name, "adapter": str(target)})
         return
     print(f"{TITLES[name]} is connected: {target}")
-    print("It takes part from the agent's next session on, in every project where you ran `ops init`.")
+    print("It takes part from your next session on, in every project where you ran `ops init`.")
     print(f"To undo: ops host uninstall {name}")
 
 

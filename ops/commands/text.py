@@ -21,7 +21,7 @@ def redact(invocation: Invocation, text: str | None) -> None:
     """
     from storage.redaction import redact as redacted
 
-    given = text if text is not None else click.get_text_stream("stdin", errors="replace").read()
+    given = sys.stdin.buffer.read().decode("utf-8", "replace") if text is None else text
     kept = redacted(given)
     if invocation.as_json:
         write_json({"text": kept, "changed": kept != given})

@@ -1,0 +1,202 @@
+"""What memoryd needs from a machine and a home, as checks with a verdict and a hint.
+
+Each check is one function that never raises for a foreseeable fault and changes nothing. Leaves
+showing them, and the exit code, to `ops doctor`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from ops.commands.host import TITLES, HostState, host_states
+from storage.config import load_settings
+from storage.connection import (
+    MINIMUM_SQLITE,
+    check_sqlite,
+    load_vectors,
+    open_memory,
+    open_readonly,
+    translated,
+)
+from storage.errors import Corrupt, MemorydError
+from storage.paths import HomePaths
+
+Verdict = Literal["ok", "warn", "fail"]
+LOW_DISK_BYTES = 500_000_000
+PYTHONS = ((3, 11), (3, 15))
+REINSTALL = "Install memoryd again: in a checkout, remove .venv and run ./ops/bin/quickstart."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    hint: str = ""
+
+
+def check_machine(home: HomePaths) -> Iterator[Check]:
+    """Interpreter, SQLite, sqlite-vec, the encoder's files, free space."""
+    yield _python()
+    yield _attempt("SQLite", _sqlite, REINSTALL)
+    yield _attempt("sqlite-vec", _vectors, REINSTALL)
+    yield _attempt("encoder", _encoder, REINSTALL)
+    yield _disk(home)
+
+
+def check_home(home: HomePaths, environment: Mapping[str, str]) -> Iterator[Check]:
+    """Permissions, settings, the queue's file, and what the hooks complained of."""
+    if not home.shared.exists():
+        found = f"{home.home} holds no memory yet"
+        yield Check(name="home", verdict="warn", found=found, hint="Run `ops init` in a project.")
+        return
+    yield _private(home.shared)
+    yield _attempt("settings", lambda: _settings(home, environment), "Correct that line.")
+    yield _attempt("queue", lambda: _sound(home.queue), "Losing this file costs time, not memory.")
+    yield _hook_errors(home)
+
+
+def check_hosts(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Whether each agent is connected, and by an adapter that can still start memoryd."""
+    for state in host_states(environment):
+        yield _host(state)
+
+
+def _attempt(name: str, look: Callable[[], str], hint: str) -> Check:
+    try:
+        return Check(name=name, verdict="ok", found=look())
+    except (MemorydError, OSError) as error:
+        return Check(name=name, verdict="fail", found=str(error), hint=hint)
+
+
+def _python() -> Check:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    least, below = PYTHONS
+    found = f"{version} at {sys.executable}"
+    if least <= sys.version_info[:2] < below:
+        return Check(name="Python", verdict="ok", found=found)
+    return Check(name="Python", verdict="fail", found=found, hint="3.11 to 3.14 is needed.")
+
+
+def _sqlite() -> str:
+    check_sqlite()
+    return f"{apsw.sqlite_lib_version()} (needs {'.'.join(map(str, MINIMUM_SQLITE))} or newer)"
+
+
+def _vectors() -> str:
+    with closing(open_memory()) as db:
+        load_vectors(db)
+        (version,) = db.execute("SELECT vec_version()").fetchall()[0]
+    return f"{version} loads"
+
+
+def _encoder() -> str:
+    from retrieval.embedding import MODEL, TOKENIZER
+
+    size = sum(len(file.read()) for file in (MODEL, TOKENIZER))
+    return f"all-MiniLM-L6-v2, {size // 1_000_000} MB, hashes as expected"
+
+
+def _disk(home: HomePaths) -> Check:
+    folder = next(path for path in (home.home, *home.home.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    found = f"{free / 1e9:,.1f} GB free"
+    if free >= LOW_DISK_BYTES:
+        return Check(name="disk", verdict="ok", found=found)
+    return Check(name="disk", verdict="warn", found=found, hint="Writes fail when it is full.")
+
+
+def _private(folder: Path) -> Check:
+    info = folder.lstat()
+    mode = stat.S_IMODE(info.st_mode)
+    found = f"{folder} ({mode:04o})"
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+        hint = "It must be a plain folder of yours: move it away, or choose another --home."
+        return Check(name="home", verdict="fail", found=found, hint=hint)
+    if mode & 0o077:
+        hint = f"Others can read it: chmod 700 {folder}"
+        return Check(name="home", verdict="fail", found=found, hint=hint)
+    return Check(name="home", verdict="ok", found=found)
+
+
+def _settings(home: HomePaths, environment: Mapping[str, str]) -> str:
+    settings = load_settings(home, environment)
+    source = str(home.config) if home.config.exists() else "defaults"
+    model = settings.model.name if settings.model.provider != "none" else "none"
+    return f"{source}; model {model}, encoder {settings.encoder.provider}"
+
+
+def _sound(path: Path) -> str:
+    if not path.exists():
+        return "not made yet"
+    with closing(open_readonly(path)) as db, translated(path.name):
+        answer = db.execute("PRAGMA quick_check(1)").fetchall()[0][0]
+    if answer != "ok":
+        raise Corrupt(f"{path.name}: {answer}")
+    return f"{path.name}, {path.stat().st_size / 1e6:,.1f} MB, sound"
+
+
+def _hook_errors(home: HomePaths) -> Check:
+    log = Path(f"{home.socket}.errors")
+    try:
+        lines = log.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    if not lines:
+        return Check(name="hooks", verdict="ok", found="no failures noted")
+    hint = f"Agents went on without memory then. The list: {log}"
+    found = f"{len(lines)} failures noted; the last: {lines[-1]}"
+    return Check(name="hooks", verdict="warn", found=found, hint=hint)
+
+
+def _host(state: HostState) -> Check:
+    name = TITLES[state.name]
+    if not state.connected:
+        where = f"found at {state.program}" if state.program else "not on this machine"
+        hint = f"ops host install {state.name}" if state.program else ""
+        return Check(name=name, verdict="ok", found=f"not connected ({where})", hint=hint)
+    missing = [path for path in _named_programs(state.target) if not path.exists()]
+    if missing:
+        hint = f"memoryd moved: ops host install {state.name}"
+        found = f"its adapter names {missing[0]}, which is gone"
+        return Check(name=name, verdict="fail", found=found, hint=hint)
+    return Check(name=name, verdict="ok", found=f"connected ({state.target})")
+
+
+def _named_programs(target: Path) -> Iterator[Path]:
+    """Absolute interpreters that the adapter's JSON files name."""
+    for file in sorted(target.rglob("*.json")):
+        try:
+            document = json.loads(file.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        for text in _strings(document):
+            if text.startswith("/") and Path(text).name.startswith("python"):
+                yield Path(text)
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+        if value.startswith("["):  # a command line inside a string, as Claude Code's hooks need it
+            with suppress(ValueError):
+                yield from _strings(json.loads(value))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
