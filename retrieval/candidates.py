@@ -1,0 +1,22 @@
+"""A text that a path found, with what it takes to judge it. Values only, shared by both paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retrieval.results import Scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One chunk, scored against the question that it fits best."""
+
+    rowid: int
+    scores: Scores
+    asked: int
+    """Informative words of that question."""
+    matched: int
+    """Those that the text has (by at least half of their weight)."""
+    gain: float = 0.0
+    """Cosine above the mean of the store for the same question: what sets this text apart."""
+    unconfirmed: bool = False

@@ -1,0 +1,59 @@
+"""The dense leg: cosines of one question with the vectors of the encoder's own collection.
+
+Every reason for doing without is a gap in words, never an exception: recall goes on lexically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from storage.errors import MemorydError
+
+if TYPE_CHECKING:
+    from retrieval.embedding import Encoder
+    from retrieval.index import IndexSnapshot
+    from retrieval.matrix import Matrix
+    from retrieval.postings import Flags, Numbers, Scores
+    from retrieval.quantize import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseLeg:
+    """The matrix to search and the question vectors; or neither, and why."""
+
+    matrix: Matrix | None
+    vectors: Sequence[Floats]
+    gap: str = ""
+
+    def cosines(self, vector: Floats | None, eligible: Flags) -> tuple[Scores | None, int]:
+        """(cosine of every eligible text that was compared, how many were); None without a leg."""
+        if self.matrix is None or vector is None:
+            return None, 0
+        return self.matrix.cosines(vector, texts=len(eligible), eligible=eligible)
+
+    def fill(self, vector: Floats | None, cosines: Scores | None, among: Numbers) -> None:
+        """Compute what the 1-bit scan left out, for the texts of a shortlist."""
+        if self.matrix is not None and vector is not None and cosines is not None:
+            self.matrix.fill(vector, cosines, among)
+
+
+def open_leg(index: IndexSnapshot, encoder: Encoder | None, texts: Sequence[str]) -> DenseLeg:
+    """The leg for these questions; never waits for a model to load.
+
+    A store without vectors has no gap: there is nothing that the leg could have found.
+    """
+    if encoder is None or index.size == 0:
+        return DenseLeg(None, ())
+    matrix = index.matrix
+    if matrix is None:
+        return DenseLeg(None, (), "no vectors yet")
+    if matrix.collection != encoder.collection:
+        return DenseLeg(None, (), "the vectors are of another model")
+    if not encoder.ready:
+        return DenseLeg(None, (), "the encoder is not loaded yet")
+    try:
+        return DenseLeg(matrix, list(encoder.encode(texts)))
+    except MemorydError as problem:
+        return DenseLeg(None, (), f"dense leg off: {problem}")

@@ -1,0 +1,207 @@
+"""A whole recall over the resident arrays.
+
+Order: what asks nothing is answered with nothing; eligibility masks every text before any ranking;
+each question of the prompt is scored by all legs; one absolute score fuses them; the gate decides;
+what is shown is read from the store and checked again. Read only, no clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from retrieval.assembly import Ask, assemble
+from retrieval.candidates import Candidate
+from retrieval.dense import open_leg
+from retrieval.exact import exact_scores
+from retrieval.fusion import fuse_arrays, fused_score
+from retrieval.lexical import WeighedQuestion, coverage, lexical_scores, weigh
+from retrieval.matrix import NO_VECTOR
+from retrieval.query import Query, parse_query
+from retrieval.results import Leg, Recall, Scores, abstained
+
+if TYPE_CHECKING:
+    from retrieval.embedding import Encoder
+    from retrieval.index import IndexSnapshot
+    from retrieval.postings import Flags, Numbers
+    from retrieval.postings import Scores as Floats
+    from storage.authority.reads import Reads
+
+SHORTLIST: Final = 64
+"""Texts of one question that are judged in detail."""
+
+
+def recall(
+    index: IndexSnapshot,
+    query: str,
+    *,
+    reads: Reads,
+    now_at: int,
+    encoder: Encoder | None = None,
+    limit: int = 4,
+    max_bytes: int = 2_200,
+    as_of: int | None = None,
+    namespaces: Collection[str] | None = None,
+    kinds: Collection[str] | None = None,
+    expansions: Sequence[str] = (),
+) -> Recall:
+    """What the memory has to say to a prompt, at most `limit` items whose block fits `max_bytes`.
+
+    `as_of` asks about another instant than now. Up to four `expansions` are asked beside the
+    prompt. An encoder that is not loaded is a gap, never a wait.
+    """
+    started = perf_counter()
+    asked = parse_query(query, expansions=tuple(expansions)[:4])
+    if asked.silent:
+        return _timed(abstained(asked.silent, generation=index.generation), started)
+    ask = Ask(
+        at=now_at if as_of is None else as_of,
+        limit=limit,
+        max_bytes=max_bytes,
+        namespaces=namespaces,
+        kinds=kinds,
+    )
+    ranked, legs = rank(index, asked, ask, reads=reads, encoder=encoder)
+    answer = assemble(ranked, reads, ask, generation=index.generation, legs=legs)
+    return _timed(answer, started)
+
+
+def rank(
+    index: IndexSnapshot,
+    query: Query,
+    ask: Ask,
+    *,
+    reads: Reads,
+    encoder: Encoder | None,
+) -> tuple[list[Candidate], list[Leg]]:
+    """Candidates of all questions, best first, each once; and what the legs did."""
+    eligible = index.eligible(ask.at, namespaces=ask.namespaces, kinds=ask.kinds)
+    if not eligible.any():
+        return [], []
+    clock = _Laps()
+    exact = exact_scores(index, query, reads, eligible)
+    legs = [Leg(name="exact", candidates=len(exact), ms=clock.lap())]
+    dense = open_leg(index, encoder, [question.text for question in query.questions])
+    encode_ms = clock.lap()
+    best: dict[int, Candidate] = {}
+    spent = _Spent()
+    for number, question in enumerate(query.questions):
+        weighed = weigh(question, index.postings.frequency, index.size)
+        lexical = lexical_scores(index.postings, weighed)
+        lexical[~eligible] = 0
+        spent.on_lexical(int(np.count_nonzero(lexical)), clock.lap())
+        vector = dense.vectors[number] if dense.vectors else None
+        cosines, compared = dense.cosines(vector, eligible)
+        shortlist = _shortlist(lexical, cosines, eligible, exact)
+        dense.fill(vector, cosines, shortlist)
+        spent.on_dense(compared, clock.lap())
+        for found in _judged(index, weighed, lexical, cosines, shortlist, exact):
+            held = best.get(found.rowid)
+            if held is None or found.scores.fused > held.scores.fused:
+                best[found.rowid] = found
+    ranked = sorted(best.values(), key=lambda found: (-found.scores.fused, found.rowid))
+    legs += spent.legs(dense.gap)
+    if dense.vectors:
+        legs.append(Leg(name="encode", candidates=len(dense.vectors), ms=encode_ms))
+    return ranked, legs
+
+
+class _Spent:
+    """What the legs did, over all questions of a prompt."""
+
+    def __init__(self) -> None:
+        self._lexical, self._dense = (0, 0.0), (0, 0.0)
+
+    def on_lexical(self, hits: int, ms: float) -> None:
+        self._lexical = max(self._lexical[0], hits), self._lexical[1] + ms
+
+    def on_dense(self, compared: int, ms: float) -> None:
+        self._dense = max(self._dense[0], compared), self._dense[1] + ms
+
+    def legs(self, gap: str) -> list[Leg]:
+        lexical = Leg(name="lexical", candidates=self._lexical[0], ms=round(self._lexical[1], 3))
+        dense = Leg(name="dense", candidates=self._dense[0], ms=round(self._dense[1], 3), gap=gap)
+        return [lexical, dense]
+
+
+def _shortlist(
+    lexical: Floats, cosines: Floats | None, eligible: Flags, exact: dict[int, float]
+) -> Numbers:
+    """int32[n], ascending: the texts worth a closer look."""
+    fused = fuse_arrays(lexical, cosines)
+    chosen = top(fused, SHORTLIST)
+    chosen = chosen[eligible[chosen]]
+    if cosines is not None and len(chosen):
+        # A text that the 1-bit scan left out has only its lexical half yet.
+        chosen = np.union1d(chosen, top(lexical, SHORTLIST))
+    if exact:
+        chosen = np.union1d(chosen, np.fromiter(exact, dtype=np.int32))
+    return np.sort(chosen).astype(np.int32)
+
+
+def _judged(
+    index: IndexSnapshot,
+    weighed: WeighedQuestion,
+    lexical: Floats,
+    cosines: Floats | None,
+    shortlist: Numbers,
+    exact: dict[int, float],
+) -> list[Candidate]:
+    covered = coverage(index.postings, weighed, shortlist)
+    found = []
+    for row, at in enumerate(shortlist):
+        cosine = None if cosines is None else float(cosines[at])
+        unconfirmed = bool(index.unconfirmed[at])
+        scores = Scores(
+            fused=0.0,
+            lexical=float(lexical[at]),
+            dense=None if cosine is None or cosine == float(NO_VECTOR) else cosine,
+            exact=exact.get(int(at), 0.0),
+            coverage=float(covered.share[row]),
+        )
+        found.append(
+            Candidate(
+                rowid=int(index.rowids[at]),
+                scores=fused_score(scores, unconfirmed=unconfirmed),
+                asked=len(weighed.words),
+                matched=int(covered.words[row]),
+                unconfirmed=unconfirmed,
+            )
+        )
+    return found
+
+
+def top(scores: Floats, count: int) -> Numbers:
+    """int32[<= count]: positions of the highest scores above 0, ascending; ties by position.
+
+    A partition of a vector full of zeros has a bad case, so whole blocks are ruled out first.
+    """
+    if len(scores) <= 4 * count:
+        positive = np.flatnonzero(scores > 0)
+    else:
+        blocks = scores[: len(scores) // 16 * 16].reshape(16, -1).max(axis=0)
+        take = min(count, len(blocks))
+        threshold = max(np.partition(blocks, len(blocks) - take)[len(blocks) - take], 1e-9)
+        positive = np.flatnonzero(scores >= threshold)
+    order = np.argsort(-scores[positive], kind="stable")[:count]
+    return np.sort(positive[order]).astype(np.int32)
+
+
+class _Laps:
+    """Milliseconds since the last look."""
+
+    def __init__(self) -> None:
+        self._last = perf_counter()
+
+    def lap(self) -> float:
+        now = perf_counter()
+        passed, self._last = (now - self._last) * 1000, now
+        return round(passed, 3)
+
+
+def _timed(answer: Recall, started: float) -> Recall:
+    return replace(answer, ms=round((perf_counter() - started) * 1000, 3))
