@@ -5,6 +5,7 @@ and may reach nothing but the loopback. Leaves the scripted model to ``mock_mode
 installed into a home to the tests.
 """
 
+import contextlib
 import fcntl
 import functools
 import json
@@ -12,8 +13,9 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -162,7 +164,13 @@ class PiHome(Home):
             "apiKey": "dummy",
             "models": [model],
         }
-        settings = {"defaultProvider": "mock", "defaultModel": "mock-1", "quietStartup": True}
+        settings = {
+            "defaultProvider": "mock",
+            "defaultModel": "mock-1",
+            "quietStartup": True,
+            # A compaction that is asked for finds something to summarise in a short session.
+            "compaction": {"enabled": True, "reserveTokens": 1000, "keepRecentTokens": 50},
+        }
         models = json.dumps({"providers": {"mock": provider}})
         (self.agent_dir / "models.json").write_text(models)
         (self.agent_dir / "settings.json").write_text(json.dumps(settings))
@@ -177,16 +185,73 @@ class PiHome(Home):
         """Session files, oldest first."""
         return sorted(self.agent_dir.glob("sessions/*/*.jsonl"))
 
-    def run(self, *args: str, env: Mapping[str, str] | None = None) -> Run:
-        """`pi ARGS` to its end."""
-        own = {
+    def environment(self) -> dict[str, str]:
+        """The environment of a Pi that stays offline."""
+        return {
+            **Home.environment(self),
             "PI_CODING_AGENT_DIR": str(self.agent_dir),
             "PI_OFFLINE": "1",
             "PI_SKIP_VERSION_CHECK": "1",
             "PI_TELEMETRY": "0",
         }
-        merged = {**self.environment(), **own, **(env or {})}
+
+    def run(self, *args: str, env: Mapping[str, str] | None = None) -> Run:
+        """`pi ARGS` to its end."""
+        merged = {**self.environment(), **(env or {})}
         return self.execute([str(NODE), str(PI), *args], merged, timeout_s=RUN_TIMEOUT_S)
+
+    @contextlib.contextmanager
+    def dialogue(self) -> Iterator["PiDialogue"]:
+        """A Pi that stays open for several prompts; it has ended when the block is left."""
+        process = subprocess.Popen(
+            [str(NODE), str(PI), "--mode", "rpc"],
+            cwd=self.project,
+            env=self.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        # Ends a Pi that hangs, so that reading its output cannot wait for ever.
+        watchdog = threading.Timer(RUN_TIMEOUT_S, process.kill)
+        watchdog.start()
+        with process:
+            try:
+                yield PiDialogue(process)
+            finally:
+                if process.stdin is not None:
+                    process.stdin.close()
+                process.wait(RUN_TIMEOUT_S)
+                watchdog.cancel()
+
+
+class PiDialogue:
+    """One line of JSON per command and per event, as Pi's RPC mode speaks."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Give a command and go on at once."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps({"id": kind, "type": kind, **fields}) + "\n")
+        stdin.flush()
+
+    def until(self, **wanted: object) -> dict[str, object]:
+        """Read events up to the one whose fields are `wanted`."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        for line in stdout:
+            event: dict[str, object] = json.loads(line)
+            if wanted.items() <= event.items():
+                return event
+        raise AssertionError(f"Pi ended before {wanted}")
+
+    def prompt(self, message: str) -> None:
+        """Say `message` and wait until Pi is idle again."""
+        self.send("prompt", message=message)
+        self.until(type="agent_settled")
 
 
 class ClaudeHome(Home):

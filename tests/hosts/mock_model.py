@@ -291,6 +291,11 @@ class MockModel:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
+    def all_requests(self) -> tuple[Request, ...]:
+        """Every request, side requests such as titles and summaries included."""
+        return tuple(self._requests)
+
+    @property
     def requests(self) -> tuple[Request, ...]:
         """Every request that offered tools: the agent's own turns, not its title or token calls."""
         return tuple(r for r in self._requests if r.body.get("tools"))
