@@ -19,7 +19,8 @@ from typing import Literal
 
 import apsw
 
-from ops.commands.host import TITLES, HostState, host_states
+from ops.hosts import TITLES, HostState, host_states
+from ops.services import SERVER, WORKER, consumer_pids, server_answers
 from storage.config import load_settings
 from storage.connection import (
     MINIMUM_SQLITE,
@@ -67,6 +68,19 @@ def check_home(home: HomePaths, environment: Mapping[str, str]) -> Iterator[Chec
     yield _attempt("settings", lambda: _settings(home, environment), "Correct that line.")
     yield _attempt("queue", lambda: _sound(home.queue), "Losing this file costs time, not memory.")
     yield _hook_errors(home)
+
+
+def check_services(home: HomePaths) -> Iterator[Check]:
+    """Whether work is being done: not running is a state, not a fault."""
+    pids = consumer_pids(home)
+    hint = "" if pids else "Nothing is learned until it runs: ops start"
+    found = f"runs (process {', '.join(map(str, pids))})" if pids else "does not run"
+    yield Check(name=WORKER.title, verdict="ok" if pids else "warn", found=found, hint=hint)
+    if server_answers(home):
+        yield Check(name=SERVER.title, verdict="ok", found=f"answers at {home.socket}")
+        return
+    hint = "Connected agents start it when they need it; or: ops start"
+    yield Check(name=SERVER.title, verdict="ok", found="does not run", hint=hint)
 
 
 def check_hosts(environment: Mapping[str, str]) -> Iterator[Check]:

@@ -37,9 +37,10 @@ def printable(text: str) -> str:
     """`text` on one line, without characters that act on a terminal or reorder what follows."""
     shown = []
     for character in text:
-        if character in "\n\t\r":
+        category = unicodedata.category(character)
+        if character in "\n\t\r" or category in {"Zl", "Zp"}:
             shown.append(" ")
-        elif unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn"}:
+        elif category in {"Cc", "Cf", "Cs", "Co", "Cn"}:
             shown.append("�" if character != "\N{ZERO WIDTH JOINER}" else character)
         else:
             shown.append(character)

@@ -1,0 +1,185 @@
+"""The two programs that work in the background: the consumer and the recall server of one home.
+
+Owns starting them (isolated, detached, their words kept in `logs/`), seeing whether they
+run, and stopping them. Promises never to start a second server beside a running one; consumers may
+be several, since leases keep them apart. Leaves what they do to `worker` and `hooks.server`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.connection import private_directory
+from storage.errors import Unavailable
+from storage.paths import HomePaths
+from storage.queue_owner import living_owners
+
+START_S = 20.0
+STOP_S = 15.0
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One background program."""
+
+    name: str
+    title: str
+    module: str
+
+    def argv(self, paths: HomePaths) -> list[str]:
+        """How it is started, from any folder."""
+        return [sys.executable, "-I", "-m", self.module, "--home", str(paths.home)]
+
+    def log(self, paths: HomePaths) -> Path:
+        """What it says on its standard streams."""
+        return paths.logs / f"{self.name}.out"
+
+
+WORKER = Program("worker", "consumer", "worker")
+SERVER = Program("server", "recall server", "hooks.server")
+
+
+def consumer_pids(paths: HomePaths) -> list[int]:
+    """Process ids of this home's running consumers."""
+    pids = (name.partition("-")[0] for name in living_owners(paths))
+    return [int(pid) for pid in pids if pid.isdecimal()]
+
+
+def server_answers(paths: HomePaths) -> bool:
+    """Whether a recall server takes connections."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(1.0)
+        try:
+            link.connect(str(paths.socket))
+        except OSError:
+            return False
+    return True
+
+
+def start(program: Program, paths: HomePaths, environment: Mapping[str, str]) -> Running:
+    """Start one program and return once it is ready for work.
+
+    Raises:
+        Unavailable: it ended, or was not ready in time; the message holds its last words.
+    """
+    log = program.log(paths)
+    private_directory(log.parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        said = os.open(log, flags, 0o600)
+    except OSError as cause:
+        raise Unavailable(f"{log}: cannot be written ({cause.strerror})") from cause
+    try:
+        process = subprocess.Popen(
+            program.argv(paths),
+            env=dict(environment),
+            cwd=paths.shared,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    finally:
+        os.close(said)
+    running = Running(program, paths, process)
+    try:
+        running.wait_ready()
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A program that we started."""
+
+    program: Program
+    paths: HomePaths
+    process: subprocess.Popen[bytes]
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def ready(self) -> bool:
+        """Whether it takes work."""
+        if self.program is SERVER:
+            return server_answers(self.paths)
+        return self.process.pid in consumer_pids(self.paths)
+
+    def wait_ready(self) -> None:
+        """Return once it takes work.
+
+        Raises:
+            Unavailable: it ended, or was not ready in time.
+        """
+        title = self.program.title
+        if not _happens(lambda: not self.alive or self.ready(), START_S):
+            raise Unavailable(f"the {title} was not ready within {START_S:.0f} s")
+        if not self.alive:
+            raise Unavailable(f"the {title} ended at once: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of what it said, for an error message."""
+        with suppress(OSError):
+            lines = self.program.log(self.paths).read_text("utf-8", "replace").split("\n")
+            said = [line.strip() for line in lines if line.strip()]
+            if said:
+                return f"{said[-1][:300]} (all of it: {self.program.log(self.paths)})"
+        return f"exit code {self.process.poll()}"
+
+    def stop(self) -> None:
+        """Ask it to end, and end it if it does not."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+            self.process.wait()
+
+
+def stop_pid(pid: int) -> bool:
+    """Ask somebody's process to end, and end it if it does not; False when it was gone already."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    if not _happens(lambda: not _exists(pid), STOP_S):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _happens(condition: Callable[[], bool], within_s: float) -> bool:
+    """Whether the condition comes true in time. Processes give no event for "ready": look often."""
+    deadline = time.monotonic() + within_s
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        pause.wait(_PAUSE_S)
+    return True
