@@ -112,7 +112,9 @@ def build_frame(host: str, event: str, raw: bytes) -> bytes:
 
 
 def open_socket(path: str, seconds: float) -> socket:
-    """A connection to the server; OSError when there is none."""
+    """A connection to the server; OSError when there is none, or it is another user's."""
+    if posix.stat(path).st_uid != posix.geteuid():
+        raise PermissionError
     link = socket(AF_UNIX, SOCK_STREAM)
     link.settimeout(max(0.001, seconds))
     link.connect(path)
@@ -175,6 +177,11 @@ def may_spawn(path: str) -> bool:
             return False
         posix.unlink(lock)
     except FileNotFoundError:
+        pass
+    try:  # noqa: SIM105 -- contextlib would be one more import
+        # A socket with a long path lives in a temporary folder that a reboot empties.
+        posix.mkdir(path.rpartition("/")[0], 0o700)
+    except OSError:
         pass
     try:
         posix.close(posix.open(lock, posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY, 0o600))

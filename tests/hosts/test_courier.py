@@ -3,6 +3,8 @@
 import json
 import posix
 import re
+import stat
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hooks import courier
+from tests.hosts.fake_server import FakeServer
 
 LETTERS: Final = st.sampled_from('aé漢😀"\\\n\t\0/u') | st.characters(codec="utf-8")
 TEXT: Final = st.text(LETTERS, max_size=200)
@@ -107,3 +110,23 @@ def test_a_server_inherits_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert b"PI_MEMORY_HOME" in kept
     assert not {b"ANTHROPIC_API_KEY", b"CLAUDE_CODE_TOKEN", b"MEMORYD_SESSION"} & kept.keys()
+
+
+def test_a_socket_of_another_user_is_not_spoken_to(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shared temporary folder anybody can put a socket where ours would be."""
+    with FakeServer(short_dir / "s"):
+        courier.open_socket(str(short_dir / "s"), 1.0).close()
+        monkeypatch.setattr(posix, "geteuid", lambda: -1)
+
+        with pytest.raises(PermissionError):
+            courier.open_socket(str(short_dir / "s"), 1.0)
+
+
+def test_the_folder_of_the_socket_is_made_again(short_dir: Path) -> None:
+    """After a reboot emptied the temporary folder a server can still be started, once."""
+    path = str(short_dir / "gone/s")
+
+    assert [courier.may_spawn(path), courier.may_spawn(path)] == [True, False]
+    assert stat.S_IMODE((short_dir / "gone").stat().st_mode) == 0o700

@@ -5,7 +5,7 @@
 // finds no server waits in a small outbox while the server is being started.
 
 import { spawn } from "node:child_process";
-import { closeSync, openSync, statSync, unlinkSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, statSync, unlinkSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { dirname } from "node:path";
 
@@ -117,10 +117,11 @@ export class Link {
       chars -= this.outbox.shift()?.length ?? 0;
     }
     if (!this.connection) this.connect();
-    return true;
+    return this.connection !== undefined;
   }
 
   private connect(): void {
+    if (this.isForeign()) return;
     const socket = connect(this.settings.socket);
     this.connection = socket;
     socket.unref();
@@ -137,6 +138,15 @@ export class Link {
     socket.on("close", () => {
       if (this.connection === socket) this.drop();
     });
+  }
+
+  // In a shared temporary folder somebody else may have put a socket under our name.
+  private isForeign(): boolean {
+    try {
+      return statSync(this.settings.socket).uid !== process.geteuid?.();
+    } catch {
+      return false;
+    }
   }
 
   private receive(text: string): void {
@@ -207,6 +217,8 @@ export class Link {
       // No lock yet.
     }
     try {
+      // A socket with a long path lives in a temporary folder that a reboot empties.
+      mkdirSync(dirname(lock), { recursive: true, mode: 0o700 });
       closeSync(openSync(lock, "wx", 0o600));
       return true;
     } catch {
