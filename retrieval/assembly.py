@@ -7,41 +7,17 @@ shown for that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
 
 from retrieval.abstain import accepts
+from retrieval.ask import Ask
 from retrieval.candidates import Candidate
 from retrieval.diversity import Seen
-from retrieval.eligibility import document_interval, fact_interval
+from retrieval.door import Admitted, Door
 from retrieval.render import fit
 from retrieval.results import Item, Leg, Recall, Status
 from storage.authority.reads import Reads
-from storage.records import (
-    Chunk,
-    Document,
-    Fact,
-    FactId,
-    SourceRef,
-    Standing,
-)
-
-MEMORY_NAMESPACE: Final = "memory"
-_UNCONFIRMED: Final = (Standing.CANDIDATE, Standing.NEEDS_REVIEW)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What an answer must respect."""
-
-    at: int
-    """The instant at which items must hold, UTC ms."""
-    limit: int = 4
-    max_bytes: int = 2_200
-    namespaces: Collection[str] | None = None
-    """None: every one."""
-    kinds: Collection[str] | None = None
+from storage.records import Chunk, SourceRef
 
 
 def assemble(
@@ -55,16 +31,17 @@ def assemble(
     """The answer: the best accepted candidates that still hold, within limit and bytes."""
     accepted = [candidate for candidate in ranked if accepts(candidate)]
     items: list[Item] = []
-    seen = Seen()
+    seen, door = Seen(), Door(reads, ask)
     documents: set[str] = set()
     omitted = 0
     for candidate in accepted:
         chunk = reads.chunk(candidate.rowid)
         if chunk is None or chunk.document_key in documents:
             continue
-        item = _item(chunk, candidate, reads, ask)
-        if item is None:
+        found = door.look(chunk.document_key)
+        if found is None:
             continue
+        item = _item(chunk, candidate, found, reads)
         documents.add(chunk.document_key)
         if len(items) == ask.limit or not seen.is_new(item.text):
             omitted += 1
@@ -99,50 +76,28 @@ def _why_nothing(
     return "nothing is close enough" if ranked else "nothing matches"
 
 
-def _item(chunk: Chunk, candidate: Candidate, reads: Reads, ask: Ask) -> Item | None:
-    document = reads.document(chunk.document_key)
-    if document is None or (
-        ask.namespaces is not None and document.namespace not in ask.namespaces
-    ):
-        return None
-    if document.namespace == MEMORY_NAMESPACE:
-        fact = reads.fact(FactId(document.external_id))
-        if fact is not None:
-            return _fact_item(fact, document, candidate, reads, ask)
-    interval = document_interval(document)
-    if interval is None or not interval.holds(ask.at):
-        return None
-    if ask.kinds is not None and document.kind not in ask.kinds:
-        return None
-    source = SourceRef(adapter=document.adapter, locator=document.uri or document.source, line=0)
-    return Item(
-        document_key=document.key,
-        fact_id="",
-        kind=document.kind,
-        text=chunk.text,
-        title=chunk.title,
-        valid_at=interval.start,
-        invalid_at=document.valid_to,
-        sources=(source,),
-        scores=candidate.scores,
-    )
-
-
-def _fact_item(
-    fact: Fact, document: Document, candidate: Candidate, reads: Reads, ask: Ask
-) -> Item | None:
-    interval = fact_interval(fact)
-    if interval is None or not interval.holds(ask.at):
-        return None
-    if ask.kinds is not None and fact.kind.value not in ask.kinds:
-        return None
+def _item(chunk: Chunk, candidate: Candidate, found: Admitted, reads: Reads) -> Item:
+    document, fact = found.document, found.fact
+    if fact is None:
+        locator = document.uri or document.source
+        return Item(
+            document_key=document.key,
+            fact_id="",
+            kind=document.kind,
+            text=chunk.text,
+            title=chunk.title,
+            valid_at=found.interval.start,
+            invalid_at=document.valid_to,
+            sources=(SourceRef(adapter=document.adapter, locator=locator, line=0),),
+            scores=candidate.scores,
+        )
     return Item(
         document_key=document.key,
         fact_id=fact.fact_id,
         kind=fact.kind.value,
         text=fact.statement,
         standing=fact.standing.value,
-        unconfirmed=fact.standing in _UNCONFIRMED,
+        unconfirmed=found.unconfirmed,
         valid_at=fact.valid_at,
         invalid_at=fact.invalid_at,
         sources=tuple(quote.source for quote in reads.evidence(fact.fact_id)),

@@ -25,7 +25,8 @@ _WORDS_OF: Final = {
     très bon c'est ça marche entendu salut bonjour""",
     "de": """ja nein gut genau danke bitte weiter mach machen weitermachen los passt prima super
     klar einverstanden stimmt alles hallo sehr schön""",
-    "it": """sì va bene certo grazie continua procedi avanti perfetto ottimo d'accordo fallo ciao""",
+    "it": """sì va bene certo grazie continua procedi avanti perfetto ottimo d'accordo fallo
+    ciao""",
     "nl": "prima goed doorgaan verder ga door bedankt dank je toe maar",
     "sv": "tack bra fortsätt kör okej",
     "pl": "tak nie dobrze dalej dziękuję kontynuuj",
@@ -37,10 +38,10 @@ _WORDS_OF: Final = {
 }
 # Written without spaces: the whole prompt, or a part between punctuation, is the unit.
 _PHRASES_OF: Final = {
-    "zh": """好 好的 好吧 好啊 行 可以 是 是的 对 对的 嗯 不 不是 继续 请继续 繼續 继续吧 没问题 沒問題
-    谢谢 謝謝 谢谢你 明白 明白了 知道了 了解 收到 下一步 开始吧 就这样 不错 很好""",
-    "ja": """はい いいえ うん ええ オッケー オーケー 了解 了解です 続けて 続けてください 続行 次へ どうぞ
-    お願いします ありがとう ありがとうございます わかりました 分かりました いいよ いいですね 進めて
+    "zh": """好 好的 好吧 好啊 行 可以 是 是的 对 对的 嗯 不 不是 继续 请继续 繼續 继续吧 没问题
+    沒問題 谢谢 謝謝 谢谢你 明白 明白了 知道了 了解 收到 下一步 开始吧 就这样 不错 很好""",
+    "ja": """はい いいえ うん ええ オッケー オーケー 了解 了解です 続けて 続けてください 続行 次へ
+    どうぞ お願いします ありがとう ありがとうございます わかりました 分かりました いいよ いいですね 進めて
     進めてください""",
     "ko": """네 예 응 아니요 아니 좋아 좋아요 계속 계속해 계속해줘 계속하세요 진행해 진행해줘
     감사합니다 고마워 알겠습니다 알겠어 다음 오케이 그래""",

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from retrieval.door import UNCONFIRMED
 from retrieval.eligibility import Interval, document_interval, fact_interval
 from retrieval.matrix import Matrix, build_matrix
 from retrieval.postings import Postings, PostingsBuilder
 from storage.clock import MAX_AT
-from storage.records import Collection, Document, Fact, Standing, fact_document_key
+from storage.records import Collection, Document, Fact, fact_document_key
 from storage.terms import terms
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     Instants = npt.NDArray[np.int64]
 
-UNCONFIRMED: Final = frozenset({Standing.CANDIDATE, Standing.NEEDS_REVIEW})
-"""Standings that nobody vouched for yet."""
 Analyzer = Callable[[str], list[str]]
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from retrieval.assembly import Ask, assemble
+from retrieval.ask import Ask
+from retrieval.assembly import assemble
 from retrieval.candidates import Candidate
 from retrieval.dense import open_leg
 from retrieval.exact import exact_scores

@@ -1,0 +1,231 @@
+"""Recall without the resident server: one process, one question, apsw only.
+
+The same questions, weights, gate and answer as `retrieval.search`, lexical alone. A small store is
+scanned whole; a large one lets FTS5 pick candidates, which are then scored by the same formula.
+Imports neither numpy nor a model: a fresh interpreter pays for every import.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Final, Protocol
+
+from retrieval.ask import Ask
+from retrieval.assembly import assemble
+from retrieval.candidates import Candidate
+from retrieval.door import Door
+from retrieval.exact import NAMED, add_literal, is_specific, names_in
+from retrieval.fusion import fused_score
+from retrieval.lexical import WeighedQuestion, weigh
+from retrieval.names import external_id
+from retrieval.query import Query, parse_query
+from retrieval.results import Leg, Recall, Scores, abstained
+from retrieval.weights import TITLE_WEIGHT, damping, saturated
+from storage.authority.reads import Reads
+from storage.records import Chunk
+from storage.terms import terms
+
+SHORTLIST: Final = 64
+MAX_SCANNED: Final = 1_000
+"""Chunks that are read whole; the compact container never holds more."""
+
+
+class Shelf(Protocol):
+    """The texts that may answer, and what is known of all texts."""
+
+    @property
+    def texts(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def average(self) -> float:
+        """Their mean length in terms, titles weighed."""
+        ...
+
+    def frequency(self, term: str) -> int:
+        """In how many the term stands."""
+        ...
+
+    def pages(self, weights: Mapping[str, float]) -> Iterable[Page]:
+        """Those worth scoring for weighed terms."""
+        ...
+
+    def named(self, names: Sequence[str]) -> Iterable[Page]:
+        """Those whose chunk, fact or document bears one of the (case-folded) names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One chunk and its terms."""
+
+    chunk: Chunk
+    counts: Counter[str]
+    length: int
+
+
+def recall(
+    reads: Reads,
+    query: str,
+    *,
+    generation: int,
+    now_at: int,
+    limit: int = 4,
+    max_bytes: int = 2_200,
+    as_of: int | None = None,
+    namespaces: Collection[str] | None = None,
+    kinds: Collection[str] | None = None,
+    expansions: Sequence[str] = (),
+    shelf: Callable[[Reads], Shelf] | None = None,
+) -> Recall:
+    """What the memory has to say to a prompt, by words alone; as `retrieval.search.recall`."""
+    started = perf_counter()
+    asked = parse_query(query, expansions=tuple(expansions)[:4])
+    if asked.silent:
+        return _timed(abstained(asked.silent, generation=generation), started)
+    ask = Ask(
+        at=now_at if as_of is None else as_of,
+        limit=limit,
+        max_bytes=max_bytes,
+        namespaces=namespaces,
+        kinds=kinds,
+    )
+    opened = (shelf or open_shelf)(reads)
+    ranked = _rank(opened, asked, Door(reads, ask))
+    legs = [Leg(name="sqlite", candidates=len(ranked), ms=_ms(started))]
+    return _timed(assemble(ranked, reads, ask, generation=generation, legs=legs), started)
+
+
+def open_shelf(reads: Reads) -> Shelf:
+    """The whole store while it is small, else its full-text index."""
+    return ScannedShelf(reads.chunks())
+
+
+class ScannedShelf:
+    """Every text, read and taken apart."""
+
+    def __init__(self, chunks: Iterable[Chunk]) -> None:
+        self._pages = [page_of(chunk) for chunk in chunks]
+        self._frequency = Counter(term for page in self._pages for term in page.counts)
+        total = sum(page.length for page in self._pages)
+        self._average = total / len(self._pages) if self._pages else 0.0
+
+    @property
+    def texts(self) -> int:
+        return len(self._pages)
+
+    @property
+    def average(self) -> float:
+        return self._average
+
+    def frequency(self, term: str) -> int:
+        return self._frequency[term]
+
+    def pages(self, weights: Mapping[str, float]) -> Iterable[Page]:
+        return (page for page in self._pages if not weights.keys().isdisjoint(page.counts))
+
+    def named(self, names: Sequence[str]) -> Iterable[Page]:
+        wanted = set(names)
+        return (page for page in self._pages if not wanted.isdisjoint(names_of(page.chunk)))
+
+
+def names_of(chunk: Chunk) -> tuple[str, str]:
+    """What a chunk may be called by: its own id, and its document's (a fact's id)."""
+    return chunk.chunk_id.casefold(), external_id(chunk.document_key).casefold()
+
+
+def page_of(chunk: Chunk) -> Page:
+    """The chunk with its terms counted, its title's `TITLE_WEIGHT` times."""
+    body, title = terms(chunk.text), terms(chunk.title)
+    counts = Counter(body)
+    for term in title:
+        counts[term] += TITLE_WEIGHT
+    return Page(chunk, counts, len(body) + TITLE_WEIGHT * len(title))
+
+
+def _rank(shelf: Shelf, query: Query, door: Door) -> list[Candidate]:
+    pages: dict[int, Page] = {}
+    judged: dict[int, Candidate] = {}
+    for question in query.questions:
+        weighed = weigh(question, shelf.frequency, shelf.texts)
+        scored = []
+        for page in shelf.pages(weighed.terms()):
+            if door.admits(page.chunk.document_key):
+                pages[page.chunk.rowid] = page
+                scored.append((_lexical(page, weighed, shelf.average), page))
+        scored.sort(key=lambda pair: (-pair[0], pair[1].chunk.rowid))
+        for lexical, page in scored[:SHORTLIST]:
+            found = _judge(page, weighed, lexical)
+            held = judged.get(found.rowid)
+            if held is None or found.scores.lexical > held.scores.lexical:
+                judged[found.rowid] = found
+    exact = _exact(shelf, query, pages, door)
+    final = []
+    for at in judged.keys() | exact.keys():
+        unconfirmed = door.is_unconfirmed(pages[at].chunk.document_key)
+        found = judged.get(at) or _unmatched(at)
+        scores = replace(found.scores, exact=exact.get(at, 0.0))
+        fused = fused_score(scores, unconfirmed=unconfirmed)
+        final.append(replace(found, scores=fused, unconfirmed=unconfirmed))
+    return sorted(final, key=lambda found: (-found.scores.fused, found.rowid))
+
+
+def _lexical(page: Page, weighed: WeighedQuestion, average: float) -> float:
+    k = damping(page.length, average)
+    total = sum(
+        weight * saturated(page.counts[term], k)
+        for term, weight in weighed.terms().items()
+        if term in page.counts
+    )
+    return total / weighed.maximum if weighed.maximum > 0 else 0.0
+
+
+def _judge(page: Page, weighed: WeighedQuestion, lexical: float) -> Candidate:
+    share = 0.0
+    matched = 0
+    for word in weighed.words:
+        part = sum(weight for term, weight in word.terms if term in page.counts)
+        share += part
+        matched += 2 * part >= word.weight
+    covered = share / weighed.weight if weighed.weight > 0 else 0.0
+    return Candidate(
+        rowid=page.chunk.rowid,
+        scores=Scores(fused=0.0, lexical=lexical, coverage=covered),
+        asked=len(weighed.words),
+        matched=matched,
+    )
+
+
+def _unmatched(rowid: int) -> Candidate:
+    return Candidate(rowid=rowid, scores=Scores(fused=0.0), asked=1, matched=0)
+
+
+def _exact(shelf: Shelf, query: Query, pages: dict[int, Page], door: Door) -> dict[int, float]:
+    """Rowid to a score, for the texts that are named or contain a literal."""
+    found: dict[int, float] = {}
+    for page in shelf.named(names_in(query)):
+        if door.admits(page.chunk.document_key):
+            pages[page.chunk.rowid] = page
+            found[page.chunk.rowid] = NAMED
+    for literal in query.literals:
+        wanted = tuple(dict.fromkeys(terms(literal)))
+        if is_specific((shelf.frequency(term) for term in wanted), shelf.texts):
+            holding = {
+                at: f"{page.chunk.title}\n{page.chunk.text}"
+                for at, page in pages.items()
+                if page.counts.keys() >= set(wanted)
+            }
+            add_literal(found, literal, holding)
+    return found
+
+
+def _ms(started: float) -> float:
+    return round((perf_counter() - started) * 1000, 3)
+
+
+def _timed(answer: Recall, started: float) -> Recall:
+    return replace(answer, ms=_ms(started))
