@@ -104,6 +104,31 @@ def test_without_a_server_a_prompt_does_not_wait_and_is_delivered_later(short_di
     assert frame["event"] == "before_agent_start"
 
 
+def test_a_restarted_server_is_found_again(short_dir: Path) -> None:
+    """A connection that broke is made anew by the next prompt, without a failed one between."""
+    asked, again = short_dir / "asked", short_dir / "again"
+    body = f"""
+    const fs = await import("node:fs");
+    await ask();
+    fs.writeFileSync({json.dumps(str(asked))}, "");
+    while (!fs.existsSync({json.dumps(str(again))})) {{
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }}
+    out.b = (await ask()).answer;
+    """
+    out: dict[str, object] = {}
+    agent = threading.Thread(target=lambda: out.update(script(short_dir / "s", body)))
+
+    with FakeServer(short_dir / "s", block="before"):
+        agent.start()
+        wait_for_file(asked)
+    with FakeServer(short_dir / "s", block="after"):
+        again.touch()
+        agent.join(20)
+
+    assert out["b"] == {"block": "after"}
+
+
 def test_an_absent_server_is_started_once_by_all(short_dir: Path) -> None:
     """Two links in two processes start one server: the lock file is shared."""
     record = short_dir / "started"
