@@ -7,65 +7,30 @@ Imports neither numpy nor a model: a fresh interpreter pays for every import.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from itertools import islice
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from retrieval.ask import Ask
 from retrieval.assembly import assemble
 from retrieval.candidates import Candidate
 from retrieval.door import Door
 from retrieval.exact import NAMED, add_literal, is_specific, names_in
+from retrieval.fulltext import FulltextShelf, has_fulltext
 from retrieval.fusion import fused_score
 from retrieval.lexical import WeighedQuestion, weigh
-from retrieval.names import external_id
+from retrieval.pages import Page, ScannedShelf, Shelf
 from retrieval.query import Query, parse_query
 from retrieval.results import Leg, Recall, Scores, abstained
-from retrieval.weights import TITLE_WEIGHT, damping, saturated
+from retrieval.weights import damping, saturated
 from storage.authority.reads import Reads
-from storage.records import Chunk
 from storage.terms import terms
 
 SHORTLIST: Final = 64
 MAX_SCANNED: Final = 1_000
 """Chunks that are read whole; the compact container never holds more."""
-
-
-class Shelf(Protocol):
-    """The texts that may answer, and what is known of all texts."""
-
-    @property
-    def texts(self) -> int:
-        """How many there are."""
-        ...
-
-    @property
-    def average(self) -> float:
-        """Their mean length in terms, titles weighed."""
-        ...
-
-    def frequency(self, term: str) -> int:
-        """In how many the term stands."""
-        ...
-
-    def pages(self, weights: Mapping[str, float]) -> Iterable[Page]:
-        """Those worth scoring for weighed terms."""
-        ...
-
-    def named(self, names: Sequence[str]) -> Iterable[Page]:
-        """Those whose chunk, fact or document bears one of the (case-folded) names."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One chunk and its terms."""
-
-    chunk: Chunk
-    counts: Counter[str]
-    length: int
 
 
 def recall(
@@ -102,49 +67,10 @@ def recall(
 
 def open_shelf(reads: Reads) -> Shelf:
     """The whole store while it is small, else its full-text index."""
-    return ScannedShelf(reads.chunks())
-
-
-class ScannedShelf:
-    """Every text, read and taken apart."""
-
-    def __init__(self, chunks: Iterable[Chunk]) -> None:
-        self._pages = [page_of(chunk) for chunk in chunks]
-        self._frequency = Counter(term for page in self._pages for term in page.counts)
-        total = sum(page.length for page in self._pages)
-        self._average = total / len(self._pages) if self._pages else 0.0
-
-    @property
-    def texts(self) -> int:
-        return len(self._pages)
-
-    @property
-    def average(self) -> float:
-        return self._average
-
-    def frequency(self, term: str) -> int:
-        return self._frequency[term]
-
-    def pages(self, weights: Mapping[str, float]) -> Iterable[Page]:
-        return (page for page in self._pages if not weights.keys().isdisjoint(page.counts))
-
-    def named(self, names: Sequence[str]) -> Iterable[Page]:
-        wanted = set(names)
-        return (page for page in self._pages if not wanted.isdisjoint(names_of(page.chunk)))
-
-
-def names_of(chunk: Chunk) -> tuple[str, str]:
-    """What a chunk may be called by: its own id, and its document's (a fact's id)."""
-    return chunk.chunk_id.casefold(), external_id(chunk.document_key).casefold()
-
-
-def page_of(chunk: Chunk) -> Page:
-    """The chunk with its terms counted, its title's `TITLE_WEIGHT` times."""
-    body, title = terms(chunk.text), terms(chunk.title)
-    counts = Counter(body)
-    for term in title:
-        counts[term] += TITLE_WEIGHT
-    return Page(chunk, counts, len(body) + TITLE_WEIGHT * len(title))
+    few = list(islice(reads.chunks(), MAX_SCANNED + 1))
+    if len(few) > MAX_SCANNED and has_fulltext(reads):
+        return FulltextShelf(reads)
+    return ScannedShelf(few if len(few) <= MAX_SCANNED else reads.chunks())
 
 
 def _rank(shelf: Shelf, query: Query, door: Door) -> list[Candidate]:
