@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,13 +59,31 @@ def consumer_pids(paths: HomePaths) -> list[int]:
 
 def server_answers(paths: HomePaths) -> bool:
     """Whether a recall server takes connections."""
+    with _connected(paths) as link:
+        return link is not None
+
+
+def server_pid(paths: HomePaths) -> int | None:
+    """Process id of this home's recall server; None when none answers."""
+    with _connected(paths) as link:
+        if link is None:
+            return None
+        if sys.platform == "darwin":
+            return link.getsockopt(0, 0x002)  # SOL_LOCAL, LOCAL_PEERPID
+        raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("=iII"))
+        return int(struct.unpack("=iII", raw)[0])
+
+
+@contextmanager
+def _connected(paths: HomePaths) -> Iterator[socket.socket | None]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(1.0)
         try:
             link.connect(str(paths.socket))
         except OSError:
-            return False
-    return True
+            yield None
+        else:
+            yield link
 
 
 def start(program: Program, paths: HomePaths, environment: Mapping[str, str]) -> Running:
