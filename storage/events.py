@@ -3,7 +3,8 @@
 A draft says what happened; the authority that appends it adds writer, sequence and hash. The hash
 of an event is SHA-256 over its canonical envelope, in which the payload stands as its own SHA-256:
 so a payload can be erased for good and the chain still verifies. `previous_hash` links one writer's
-events, "" for the first.
+events, "" for the first. `more` counts the events of the same batch that follow, so a reader of the
+journal knows a batch that a crash cut short from a whole one.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Event:
     hash: str
     payload: Mapping[str, JsonValue] | None
     """None once the payload was erased."""
+    more: int = 0
     job: JobStamp | None = None
 
     def line(self) -> bytes:
@@ -74,6 +76,7 @@ def seal(
     writer_seq: int,
     recorded_at: int,
     previous_hash: str,
+    more: int,
     job: JobStamp | None,
 ) -> Event:
     """The event with its hash.
@@ -100,6 +103,7 @@ def seal(
         payload_hash=hashlib.sha256(body).hexdigest(),
         hash="",
         payload=draft.payload,
+        more=more,
         job=job,
     )
     return replace(unsealed, hash=envelope_hash(unsealed))
@@ -132,6 +136,7 @@ def parse(document: JsonValue) -> Event:
             payload_hash=str(document["payload_hash"]),
             hash=str(document["hash"]),
             payload=payload,
+            more=int(str(document["more"])),
             job=JobStamp(job_id=str(job["id"]), token=int(str(job["token"]))) if job else None,
         )
     except (KeyError, ValueError) as cause:
@@ -169,5 +174,6 @@ def _envelope(event: Event) -> dict[str, JsonValue]:
         "type": event.type.value,
         "previous": event.previous_hash,
         "payload_hash": event.payload_hash,
+        "more": event.more,
         "job": {"id": event.job.job_id, "token": event.job.token} if event.job else None,
     }

@@ -220,9 +220,9 @@ class Reads:
         supersedes = self.db.execute(SELECT_SUPERSEDED, (key,)).fetchall()
         return Fact(
             fact_id=FactId(key),
-            kind=FactKind(row[1]),
+            kind=FactKind(str(row[1])),
             statement=RedactedText(str(row[2])),
-            standing=Standing(row[3]),
+            standing=Standing(str(row[3])),
             confidence=_float(row[4]),
             valid_at=_int(row[5]),
             invalid_at=_maybe_int(row[6]),
@@ -231,8 +231,8 @@ class Reads:
             subject=str(row[9]),
             predicate=str(row[10]),
             object=str(row[11]),
-            entities=tuple(Entity(name=name, type=kind) for name, kind in entities),
-            supersedes=tuple(FactId(old) for (old,) in supersedes),
+            entities=tuple(Entity(name=str(name), type=str(kind)) for name, kind in entities),
+            supersedes=tuple(FactId(str(old)) for (old,) in supersedes),
             tags=json.loads(str(row[12])),
             analyst=str(row[13]),
         )
@@ -241,8 +241,8 @@ class Reads:
 def _evidence(row: apsw.SQLiteValues) -> Evidence:
     return Evidence(
         evidence_id=EvidenceId(str(row[0])),
-        origin=Origin(row[1]),
-        provenance=Provenance(row[2]),
+        origin=Origin(str(row[1])),
+        provenance=Provenance(str(row[2])),
         excerpt=RedactedText(str(row[3])),
         content_hash=str(row[4]),
         observed_at=_int(row[5]),
@@ -261,7 +261,7 @@ def _document(row: apsw.SQLiteValues) -> Document:
         kind=str(row[3]),
         text=RedactedText(str(row[4])),
         observed_at=_int(row[5]),
-        trust=Trust(row[6]),
+        trust=Trust(str(row[6])),
         title=RedactedText(str(row[7])),
         uri=RedactedText(str(row[8])),
         version=str(row[9]),
@@ -299,7 +299,7 @@ def _cursor(row: apsw.SQLiteValues) -> SourceCursor:
 def _deferred(row: apsw.SQLiteValues) -> DeferredStatement:
     return DeferredStatement(
         statement_id=str(row[0]),
-        kind=FactKind(row[1]),
+        kind=FactKind(str(row[1])),
         original=RedactedText(str(row[2])),
         lang=str(row[3]),
         deferred_at=_int(row[4]),

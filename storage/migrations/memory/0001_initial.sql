@@ -7,7 +7,7 @@ CREATE TABLE meta (
 ) STRICT, WITHOUT ROWID;
 
 -- History. `payload` is canonical JSON in the compact container and NULL in the indexed one,
--- where the journal file holds it.
+-- where the journal file holds it. `more` counts the events of the same batch that follow.
 CREATE TABLE events (
   seq           INTEGER PRIMARY KEY,
   event_id      TEXT    NOT NULL UNIQUE,
@@ -18,6 +18,7 @@ CREATE TABLE events (
   previous_hash TEXT    NOT NULL,
   payload_hash  TEXT    NOT NULL,
   hash          TEXT    NOT NULL,
+  more          INTEGER NOT NULL CHECK (more >= 0),
   job_id        TEXT,
   job_token     INTEGER,
   payload       BLOB,
@@ -61,8 +62,9 @@ CREATE TABLE documents (
   CHECK (valid_from IS NULL OR valid_to IS NULL OR valid_from <= valid_to)
 ) STRICT;
 
+-- A number is never used twice: caches and vectors are keyed on it.
 CREATE TABLE chunks (
-  rowid        INTEGER PRIMARY KEY,
+  rowid        INTEGER PRIMARY KEY AUTOINCREMENT,
   chunk_id     TEXT    NOT NULL UNIQUE,
   document_key TEXT    NOT NULL REFERENCES documents (document_key),
   ordinal      INTEGER NOT NULL,
@@ -175,9 +177,11 @@ CREATE TABLE collections (
 ) STRICT, WITHOUT ROWID;
 
 -- int8 components, dims bytes a row; vec0 is an index over these rows in the indexed container.
+-- No foreign keys: the compact image keeps this table in a second database, which they cannot reach
+-- (the reducer deletes a chunk's vectors itself, and verify looks for orphans).
 CREATE TABLE vectors (
-  collection TEXT    NOT NULL REFERENCES collections (name),
-  chunk      INTEGER NOT NULL REFERENCES chunks (rowid) ON DELETE CASCADE,
+  collection TEXT    NOT NULL,
+  chunk      INTEGER NOT NULL,
   embedding  BLOB    NOT NULL,
   PRIMARY KEY (collection, chunk)
 ) STRICT, WITHOUT ROWID;

@@ -1,0 +1,184 @@
+"""The compact container: the whole authority in one compressed, checksummed row.
+
+A write changes the cached image, packs it, judges its size before the row changes, and replaces the
+row under its revision in one FULL commit. A failed write drops the image, so what is cached is
+always what is on disk. Reads are answered from the image without decompression. Leaves promotion
+to `promote`, which the router calls when the store is full.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+import apsw
+
+from storage.authority import history, marker, proof, reduce, vector_rows
+from storage.authority.image import Image
+from storage.authority.port import Appended, VerifyReport
+from storage.authority.reads import Reads
+from storage.clock import Clock
+from storage.config import StorageSettings
+from storage.connection import open_database, transaction
+from storage.errors import CapacityExceeded
+from storage.events import EventDraft
+from storage.paths import ProjectPaths
+from storage.records import Collection, JobStamp, ProjectId
+
+T = TypeVar("T")
+CHECKPOINT_PAGES: Final = 256
+"""A commit writes its row to the WAL: fold it back after about 1 MiB."""
+
+
+class CompactContainer:
+    """One open compact authority; use from one thread."""
+
+    def __init__(
+        self,
+        paths: ProjectPaths,
+        project: ProjectId,
+        *,
+        clock: Clock,
+        settings: StorageSettings,
+        busy_ms: int,
+    ) -> None:
+        self._project = project
+        self._clock = clock
+        self._settings = settings
+        self._db = open_database(paths.database, busy_ms=busy_ms, autocheckpoint=CHECKPOINT_PAGES)
+        self._writer = "writer_" + secrets.token_hex(8)
+        self._cached: tuple[int, Image] | None = None
+
+    def append(
+        self,
+        drafts: Sequence[EventDraft],
+        *,
+        stamp: JobStamp | None,
+        guard: Callable[[], None] | None,
+    ) -> Appended:
+        """See the port.
+
+        Raises:
+            ContainerChanged: promoted by another process meanwhile.
+            CapacityExceeded: the result would not fit; nothing was written.
+        """
+        now = self._clock.now_ms()
+
+        def work(db: apsw.Connection) -> int:
+            sealed = history.seal_batch(db, drafts, writer=self._writer, recorded_at=now, job=stamp)
+            for event in sealed:
+                history.record(db, event, keep_payload=True)
+                reduce.apply(db, event)
+            return len(sealed)
+
+        generation, count = self._write(work, stamp, guard)
+        return Appended(generation=generation, events=count or 0, applied=count is not None)
+
+    def store_vectors(
+        self,
+        collection: Collection,
+        rows: Sequence[tuple[int, bytes]],
+        *,
+        stamp: JobStamp | None,
+        guard: Callable[[], None] | None,
+    ) -> int:
+        """See the port."""
+        now = self._clock.now_ms()
+
+        def work(db: apsw.Connection) -> int:
+            vector_rows.add_collection(db, collection, now)
+            fresh = vector_rows.store(db, collection, rows)
+            if stamp is not None:
+                history.mark_applied(db, stamp, now)
+            return fresh
+
+        return self._write(work, stamp, guard)[1] or 0
+
+    @contextmanager
+    def read(self) -> Iterator[Reads]:
+        """The image of the current revision; a later write copies it rather than change it."""
+        image = self._image()
+        image.readers += 1
+        try:
+            yield Reads(image.db)
+        finally:
+            image.readers -= 1
+
+    def header(self) -> marker.Header:
+        """Mode and revision as they are on disk now."""
+        return marker.header(self._db, self._project)
+
+    def verify(self) -> VerifyReport:
+        """Prove the row as it is on disk, whatever is cached."""
+        image = self._load()[1]
+        return proof.prove(image.db, history.events(image.db), [])
+
+    def replay(self) -> int:
+        """Nothing can be pending: history and effect share one row."""
+        self.header()
+        return 0
+
+    def rebuild(self) -> int:
+        """Derive every table again from history, in one write."""
+        return self._write(lambda db: proof.rederive(db, history.events(db)), None, None)[1] or 0
+
+    def promotable(self) -> tuple[apsw.Connection, Callable[[], tuple[int, Image]]]:
+        """The connection and the loader that promotion works with."""
+        return self._db, self._load
+
+    def close(self) -> None:
+        """Release the file."""
+        self._cached = None
+        self._db.close(True)
+
+    def _write(
+        self,
+        work: Callable[[apsw.Connection], T],
+        stamp: JobStamp | None,
+        guard: Callable[[], None] | None,
+    ) -> tuple[int, T | None]:
+        """The new revision and what `work` gave; None when the stamp was applied before."""
+        with transaction(self._db):
+            image = self._image()
+            assert self._cached is not None
+            revision = self._cached[0]
+            if stamp is not None and history.is_applied(image.db, stamp):
+                return revision, None
+            self._cached = None
+            if image.readers:
+                image = image.clone()
+            given = image.change(work)
+            self._admit(image)
+            stored = image.pack()
+            size = len(stored.state) + len(stored.vectors or b"")
+            if size > self._settings.compact_max_stored_bytes:
+                raise CapacityExceeded("the compact store is full (stored bytes)")
+            if guard is not None:
+                guard()
+            revision = marker.swap(self._db, self._project, revision, stored)
+        self._cached = (revision, image)
+        return revision, given
+
+    def _admit(self, image: Image) -> None:
+        raw, chunks = image.sizes()
+        if raw > self._settings.compact_max_raw_bytes:
+            raise CapacityExceeded("the compact store is full (raw bytes)")
+        if chunks > self._settings.compact_max_chunks:
+            raise CapacityExceeded("the compact store is full (chunks)")
+
+    def _image(self) -> Image:
+        """The image of the revision on disk, from the cache when it is that one."""
+        found = self.header()
+        if found.mode != marker.COMPACT:
+            raise marker.ContainerChanged
+        if self._cached is None or self._cached[0] != found.revision:
+            self._cached = self._load()
+        return self._cached[1]
+
+    def _load(self) -> tuple[int, Image]:
+        found, stored = marker.load(self._db, self._project)
+        if stored is None:
+            raise marker.ContainerChanged
+        return found.revision, Image.unpack(stored)

@@ -1,0 +1,134 @@
+"""What events do to documents and their chunks (SQL over the shared tables).
+
+Promises: the latest revision only, one owning adapter per document, tombstones that keep no text,
+and chunk rows left alone wherever wording and place stay the same, so their vectors survive.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+from storage.chunking import pieces
+from storage.errors import Invalid
+from storage.records import Document, DocumentKey, canonical_json
+
+FACT_NAMESPACE: Final = "memory"
+"""One document per fact; only the fact reducer writes here."""
+
+SELECT_OWNER: Final = "SELECT adapter, deleted_at FROM documents WHERE document_key = ?"
+UPSERT_DOCUMENT: Final = """
+INSERT INTO documents (document_key, namespace, external_id, source, kind, title, text, uri,
+  version, content_hash, observed_at, valid_from, valid_to, trust, adapter, revision, metadata,
+  recorded_at, deleted_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)
+ON CONFLICT (document_key) DO UPDATE SET
+  source = excluded.source, kind = excluded.kind, title = excluded.title, text = excluded.text,
+  uri = excluded.uri, version = excluded.version, content_hash = excluded.content_hash,
+  observed_at = excluded.observed_at, valid_from = excluded.valid_from,
+  valid_to = excluded.valid_to, trust = excluded.trust, adapter = excluded.adapter,
+  revision = excluded.revision, metadata = excluded.metadata, recorded_at = excluded.recorded_at,
+  deleted_at = NULL
+"""
+BURY_DOCUMENT: Final = """
+UPDATE documents SET title = '', text = '', uri = '', metadata = '{}', content_hash = '',
+  deleted_at = ? WHERE document_key = ? AND deleted_at IS NULL
+"""
+SELECT_PIECES: Final = "SELECT chunk_id, rowid FROM chunks WHERE document_key = ? ORDER BY rowid"
+INSERT_CHUNK: Final = (
+    "INSERT INTO chunks (chunk_id, document_key, ordinal, title, text) VALUES (?, ?, ?, ?, ?)"
+)
+DELETE_CHUNK: Final = "DELETE FROM chunks WHERE rowid = ?"
+DELETE_CHUNK_VECTORS: Final = (
+    "DELETE FROM vectors WHERE collection IN (SELECT name FROM collections) AND chunk = ?"
+)
+
+
+def upsert(db: apsw.Connection, document: Document, recorded_at: int) -> None:
+    """A source's document becomes its latest revision.
+
+    Raises:
+        Invalid: facts' namespace, another adapter's document, or an inverted validity.
+    """
+    if document.namespace == FACT_NAMESPACE:
+        raise Invalid("documents of facts are written by recording the fact")
+    owner = db.execute(SELECT_OWNER, (document.key,)).fetchone()
+    if owner is not None and owner[1] is None and owner[0] not in ("", document.adapter):
+        raise Invalid(f"a document of adapter {owner[0]} cannot be replaced by another adapter")
+    store(db, document, recorded_at)
+
+
+def store(db: apsw.Connection, document: Document, recorded_at: int) -> None:
+    """Write the row and bring its chunks in line."""
+    if not document.text.strip():
+        raise Invalid("a document without text")
+    if (
+        document.valid_from is not None
+        and document.valid_to is not None
+        and document.valid_from > document.valid_to
+    ):
+        raise Invalid("a document that ends before it starts")
+    db.execute(
+        UPSERT_DOCUMENT,
+        (
+            document.key,
+            document.namespace,
+            document.external_id,
+            document.source,
+            document.kind,
+            document.title,
+            document.text,
+            document.uri,
+            document.version,
+            document.content_hash,
+            document.observed_at,
+            document.valid_from,
+            document.valid_to,
+            document.trust.value,
+            document.adapter,
+            document.revision,
+            canonical_json(document.metadata).decode("ascii"),
+            recorded_at,
+        ),
+    )
+    _rechunk(db, document)
+
+
+def bury(db: apsw.Connection, key: DocumentKey, at: int) -> None:
+    """Leave a tombstone; nothing happens when there is no live document.
+
+    Raises:
+        Invalid: it belongs to a fact.
+    """
+    if key.startswith(FACT_NAMESPACE + ":"):
+        raise Invalid("the document of a fact ends with the fact")
+    db.execute(BURY_DOCUMENT, (at, key))
+    if db.changes():
+        drop_chunks(db, key)
+
+
+def drop_chunks(db: apsw.Connection, key: DocumentKey) -> None:
+    """Take a document out of every index."""
+    for _, rowid in db.execute(SELECT_PIECES, (key,)).fetchall():
+        _drop_chunk(db, rowid)
+
+
+def _rechunk(db: apsw.Connection, document: Document) -> None:
+    wanted = pieces(document.key, document.title, document.text)
+    present = {str(chunk): rowid for chunk, rowid in db.execute(SELECT_PIECES, (document.key,))}
+    kept = {piece.chunk_id for piece in wanted}
+    for chunk, rowid in present.items():
+        if chunk not in kept:
+            _drop_chunk(db, rowid)
+    for piece in wanted:
+        if piece.chunk_id not in present:
+            db.execute(
+                INSERT_CHUNK,
+                (piece.chunk_id, document.key, piece.ordinal, piece.title, piece.text),
+            )
+
+
+def _drop_chunk(db: apsw.Connection, rowid: apsw.SQLiteValue) -> None:
+    db.execute(DELETE_CHUNK_VECTORS, (rowid,))
+    db.execute(DELETE_CHUNK, (rowid,))

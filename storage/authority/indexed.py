@@ -1,0 +1,239 @@
+"""The indexed container: the base tables on disk, their indexes, and history as journal files.
+
+A write applies its events inside the transaction, asks the guard, then appends the sealed lines to
+the journal and syncs them, then commits. So no invalid or fenced-off batch reaches the journal, and
+a crash between the two leaves whole lines that the next writer (or `replay`) applies first.
+Payloads live in the journal alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import apsw
+
+from storage.authority import derived, history, journal, marker, proof, reduce, vector_rows
+from storage.authority.backlog import Backlog
+from storage.authority.port import Appended, Problem, VerifyReport
+from storage.authority.reads import Reads
+from storage.clock import Clock, utc_day
+from storage.connection import open_database, open_readonly, translated
+from storage.errors import Corrupt
+from storage.events import Event, EventDraft
+from storage.paths import ProjectPaths
+from storage.records import Collection, JobStamp, ProjectId
+from storage.schema import require_current
+
+
+class IndexedContainer:
+    """One open indexed authority; use from one thread."""
+
+    def __init__(
+        self, paths: ProjectPaths, project: ProjectId, *, clock: Clock, busy_ms: int
+    ) -> None:
+        self._paths = paths
+        self._project = project
+        self._clock = clock
+        self._busy_ms = busy_ms
+        self._db = open_database(paths.database, busy_ms=busy_ms)
+        require_current(self._db, "memory", paths.database.name)
+        self._backlog = Backlog(paths.events)
+        self._writer = _new_writer()
+        self._extended = False
+        self._following = False
+        self._must_replay = True
+        self._idle: list[apsw.Connection] = []
+
+    def append(
+        self,
+        drafts: Sequence[EventDraft],
+        *,
+        stamp: JobStamp | None,
+        guard: Callable[[], None] | None,
+    ) -> Appended:
+        """See the port."""
+        now = self._clock.now_ms()
+
+        def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
+            sealed = history.seal_batch(db, drafts, writer=self._writer, recorded_at=now, job=stamp)
+            for event in sealed:
+                history.record(db, event, keep_payload=False)
+                reduce.apply(db, event)
+            return len(sealed), sealed
+
+        generation, count = self._write(work, now, stamp, guard)
+        return Appended(generation=generation, events=count or 0, applied=count is not None)
+
+    def store_vectors(
+        self,
+        collection: Collection,
+        rows: Sequence[tuple[int, bytes]],
+        *,
+        stamp: JobStamp | None,
+        guard: Callable[[], None] | None,
+    ) -> int:
+        """See the port."""
+        now = self._clock.now_ms()
+
+        def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
+            vector_rows.add_collection(db, collection, now)
+            fresh = vector_rows.store(db, collection, rows)
+            if stamp is not None:
+                history.mark_applied(db, stamp, now)
+            return fresh, ()
+
+        return self._write(work, now, stamp, guard)[1] or 0
+
+    @contextmanager
+    def read(self) -> Iterator[Reads]:
+        """A read transaction on a connection of its own."""
+        db = self._idle.pop() if self._idle else self._reader()
+        with translated("memory.sqlite"):
+            db.execute("BEGIN")
+        try:
+            # A deferred transaction takes its snapshot with its first read.
+            marker.header(db, self._project)
+            yield Reads(db)
+        finally:
+            with suppress(apsw.Error):
+                db.execute("ROLLBACK")
+            self._idle.append(db)
+
+    def header(self) -> marker.Header:
+        """Mode and revision as they are on disk now."""
+        return marker.header(self._db, self._project)
+
+    def verify(self) -> VerifyReport:
+        """Prove one snapshot, taken while nobody writes, against the journal."""
+        db = self._reader()
+        try:
+            with self._locked():
+                db.execute("BEGIN")
+                marker.header(db, self._project)
+                sizes = self._backlog.sizes()
+            problems = [Problem(check="indexes", detail=f) for f in derived.faults(db)]
+            return proof.prove(db, self._backlog.events(db, sizes, problems), problems)
+        finally:
+            db.close(True)
+
+    def replay(self) -> int:
+        """Apply what a crash left in the journal."""
+        with self._locked() as db:
+            self._follow(db)
+            count = self._backlog.apply(db)
+            derived.settle(db)
+            if count:
+                marker.advance(db)
+            with translated():
+                db.execute("COMMIT")
+        self._must_replay = False
+        return count
+
+    def rebuild(self) -> int:
+        """Derive every table and index again from the journal.
+
+        Raises:
+            Corrupt: history itself does not verify.
+        """
+
+        def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
+            problems: list[Problem] = []
+            count = proof.rederive(db, self._backlog.events(db, self._backlog.sizes(), problems))
+            for problem in problems:
+                if problem.check == "journal":
+                    raise Corrupt(f"nothing was rebuilt: {problem.detail}")
+            return count, ()
+
+        return self._write(work, self._clock.now_ms(), None, None)[1] or 0
+
+    def close(self) -> None:
+        """Release the files."""
+        for db in (*self._idle, self._db):
+            db.close(True)
+        self._idle = []
+
+    def _write(
+        self,
+        work: Callable[[apsw.Connection], tuple[int, Sequence[Event]]],
+        now: int,
+        stamp: JobStamp | None,
+        guard: Callable[[], None] | None,
+    ) -> tuple[int, int | None]:
+        """The new revision and the count `work` gave; None when the stamp was applied before.
+
+        `work` also gives the events that the journal must hold before the commit.
+        """
+        with self._locked() as db:
+            self._follow(db)
+            replayed = self._backlog.apply(db) if self._must_replay else 0
+            count: int | None = None
+            events: Sequence[Event] = ()
+            if stamp is None or not history.is_applied(db, stamp):
+                self._writer = self._usable_writer(db, now)
+                count, events = work(db)
+            elif not replayed:
+                return self.header().revision, None
+            derived.settle(db)
+            if guard is not None and count is not None:
+                guard()
+            revision = marker.advance(db)
+            self._commit(db, events)
+        self._must_replay = False
+        return revision, count
+
+    def _commit(self, db: apsw.Connection, events: Sequence[Event]) -> None:
+        written: journal.Written | None = None
+        try:
+            if events:
+                stream = journal.Stream(utc_day(events[0].recorded_at), self._writer)
+                lines = [event.line() for event in events]
+                written = journal.append(self._paths.events, stream, lines)
+                self._backlog.anchor(db, stream, written.after)
+            with translated("memory.sqlite"):
+                db.execute("COMMIT")
+        except BaseException:
+            # Lines may be taken back only while the lock is ours: later they may be applied.
+            if written is None or not (db.in_transaction and written.undo()):
+                self._must_replay = True
+            raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[apsw.Connection]:
+        """The write lock; what is not committed inside is rolled back."""
+        with translated("memory.sqlite"):
+            self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self.header()
+            with translated("memory.sqlite"):
+                yield self._db
+        finally:
+            if self._db.in_transaction:
+                self._following = False
+                with suppress(apsw.Error):
+                    self._db.execute("ROLLBACK")
+
+    def _follow(self, db: apsw.Connection) -> None:
+        """Indexes follow this connection's writes, until a rollback takes that back."""
+        if not self._extended:
+            derived.connect(db)
+            self._extended = True
+        if not self._following:
+            derived.follow(db)
+            self._following = True
+
+    def _usable_writer(self, db: apsw.Connection, now: int) -> str:
+        """Our writer, or a new one when a failed append left its file longer than anchored."""
+        stream = journal.Stream(utc_day(now), self._writer)
+        found = journal.size(stream.path(self._paths.events))
+        return self._writer if found == self._backlog.anchored(db, stream) else _new_writer()
+
+    def _reader(self) -> apsw.Connection:
+        db = open_readonly(self._paths.database, busy_ms=self._busy_ms)
+        derived.connect(db)
+        return db
+
+
+def _new_writer() -> str:
+    return "writer_" + secrets.token_hex(8)

@@ -1,0 +1,193 @@
+"""The journal: hash-chained JSONL files, `events/<UTC day>/<writer>.jsonl`.
+
+Appends are synced before they return, and so are new folders' names. A file is written only under
+the authority's write lock, so what a reader finds beyond the anchored size was left by a crash.
+Promises that no line is longer than an event may be, and that an unfinished last line or batch is
+told apart from a broken file. Leaves anchoring and applying to the indexed container.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from storage.atomic import NOFOLLOW, sync_directory
+from storage.connection import private_directory
+from storage.errors import Corrupt, Unavailable
+from storage.events import MAX_DOCUMENT_EVENT_BYTES, Event, parse
+
+MAX_LINE_BYTES: Final = MAX_DOCUMENT_EVENT_BYTES + 4_096
+"""A payload and its envelope."""
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_FILE: Final = re.compile(r"(writer_[0-9a-f]{16})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stream:
+    """One writer's file of one day."""
+
+    day: str
+    writer: str
+
+    def path(self, events: Path) -> Path:
+        return events / self.day / f"{self.writer}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """An event and where its line lies."""
+
+    event: Event
+    stream: Stream
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an append added; `undo` takes it back while the write lock is still held."""
+
+    path: Path
+    before: int
+    after: int
+
+    def undo(self) -> bool:
+        """Cut the file back; False when that failed and the lines stay."""
+        try:
+            fd = os.open(self.path, os.O_WRONLY | NOFOLLOW)
+            try:
+                os.ftruncate(fd, self.before)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError:
+            return False
+        return True
+
+
+def streams(events: Path) -> list[Stream]:
+    """Every file of the journal, oldest day first."""
+    found: list[Stream] = []
+    try:
+        days = sorted(
+            entry.name for entry in os.scandir(events) if entry.is_dir(follow_symlinks=False)
+        )
+    except FileNotFoundError:
+        return []
+    for day in days:
+        if _DAY.fullmatch(day):
+            for entry in os.scandir(events / day):
+                match = _FILE.fullmatch(entry.name)
+                if match:
+                    found.append(Stream(day, match.group(1)))
+    return sorted(found)
+
+
+def size(path: Path) -> int:
+    """Bytes of a journal file; 0 when there is none.
+
+    Raises:
+        Corrupt: something else stands there.
+    """
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return 0
+    except OSError as cause:
+        raise Unavailable(f"{path.name}: cannot be read ({cause.strerror})") from cause
+    if not stat.S_ISREG(info.st_mode):
+        raise Corrupt(f"{path.name}: not a plain journal file")
+    return info.st_size
+
+
+def append(events: Path, stream: Stream, lines: Sequence[bytes]) -> Written:
+    """Add whole lines and sync them, and the folder names on the way; on failure, take them back.
+
+    Raises:
+        Unavailable: the disk is full or the folder cannot be written.
+    """
+    return append_bytes(events, stream, b"".join(line + b"\n" for line in lines))
+
+
+def append_bytes(events: Path, stream: Stream, data: bytes) -> Written:
+    """The same for lines that are joined already."""
+    path = stream.path(events)
+    try:
+        fresh_day = not path.parent.is_dir()
+        private_directory(events)
+        private_directory(path.parent)
+        before = size(path)
+        fresh_file = not path.exists()
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW, 0o600)
+    except OSError as cause:
+        raise Unavailable(f"{path.name}: cannot be written ({cause.strerror})") from cause
+    written = Written(path, before, before + len(data))
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if fresh_file:
+            sync_directory(path.parent)
+        if fresh_day:
+            sync_directory(events)
+            sync_directory(events.parent)
+    except OSError as cause:
+        written.undo()
+        raise Unavailable(f"{path.name}: cannot be written ({cause.strerror})") from cause
+    return written
+
+
+def read(
+    events: Path, stream: Stream, *, start: int = 0, limit: int | None = None
+) -> Iterator[Located]:
+    """The events of one file in order; an unfinished last line ends it.
+
+    Raises:
+        Corrupt: a whole line is no event, is too long, or belongs to another writer.
+    """
+    path = stream.path(events)
+    at = start
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | NOFOLLOW), "rb") as file:
+            file.seek(start)
+            while limit is None or at < limit:
+                line = file.readline(MAX_LINE_BYTES + 1)
+                if not line.endswith(b"\n"):
+                    if len(line) > MAX_LINE_BYTES:
+                        raise Corrupt(f"{path.name}: a line beyond the bound at byte {at}")
+                    return
+                yield Located(_parse(line, path, at, stream), stream, at, at + len(line))
+                at += len(line)
+    except OSError as cause:
+        raise Unavailable(f"{path.name}: cannot be read ({cause.strerror})") from cause
+
+
+def batches(found: Iterator[Located]) -> Iterator[list[Located]]:
+    """Whole batches; the events of one that a crash cut short are left out."""
+    batch: list[Located] = []
+    for item in found:
+        batch.append(item)
+        if item.event.more == 0:
+            yield batch
+            batch = []
+
+
+def _parse(line: bytes, path: Path, at: int, stream: Stream) -> Event:
+    try:
+        document = json.loads(line)
+    except ValueError as cause:
+        raise Corrupt(f"{path.name}: the line at byte {at} is not JSON") from cause
+    event = parse(document)
+    if event.writer != stream.writer:
+        raise Corrupt(f"{path.name}: the line at byte {at} belongs to another writer")
+    return event

@@ -1,0 +1,144 @@
+"""Proof and re-derivation: history alone decides what the tables must hold.
+
+`prove` checks chains and references, derives the tables once more from history into a scratch
+database and compares them row by row; `rederive` replaces the tables by such a derivation. Both
+work for either container; each hands in its events with their payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import zip_longest
+from typing import Final
+
+import apsw
+
+from storage.authority import history, reduce
+from storage.authority.port import Problem, VerifyReport
+from storage.authority.reads import Reads
+from storage.connection import transaction
+from storage.errors import Corrupt, Invalid
+from storage.events import Event
+from storage.schema import migrate
+
+DERIVED_TABLES: Final = {
+    "documents": "document_key",
+    "chunks": "rowid",
+    "facts": "fact_id",
+    "evidence": "evidence_id",
+    "fact_evidence": "fact_id, evidence_id",
+    "entities": "entity_id",
+    "fact_entities": "fact_id, entity_id",
+    "fact_links": "from_id, to_id, link",
+    "usefulness": "fact_id",
+    "deferred_statements": "statement_id",
+    "source_cursors": "adapter, locator",
+}
+"""Tables that history alone decides, with the order of their rows."""
+
+SELECT_ORPHAN_VECTORS: Final = (
+    "SELECT count(*) FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE"
+    " c.rowid = v.chunk) OR NOT EXISTS (SELECT 1 FROM collections k WHERE k.name = v.collection"
+    " AND k.dims = length(v.embedding))"
+)
+KEEP_VECTORS: Final = (
+    "SELECT v.collection, c.chunk_id, v.embedding FROM vectors v JOIN chunks c ON c.rowid = v.chunk"
+)
+RESTORE_VECTOR: Final = (
+    "INSERT INTO vectors (collection, chunk, embedding)"
+    " SELECT ?, c.rowid, ? FROM chunks c WHERE c.chunk_id = ?"
+)
+RESET_NUMBERS: Final = "DELETE FROM sqlite_sequence WHERE name = 'chunks'"
+
+
+def prove(db: apsw.Connection, events: Iterable[Event], problems: list[Problem]) -> VerifyReport:
+    """Everything that is wrong with a store, its events given in the order of their effect.
+
+    `db` must stand in a read transaction. `problems` holds what the caller found, and may grow
+    while `events` is read.
+    """
+    problems += [
+        Problem(check="file", detail=str(row[0]))
+        for row in db.execute("PRAGMA integrity_check").fetchall()
+        if row[0] != "ok"
+    ]
+    problems += [
+        Problem(check="references", detail=f"a row of {row[0]} points nowhere")
+        for row in db.execute("PRAGMA foreign_key_check").fetchall()
+    ]
+    if db.execute(SELECT_ORPHAN_VECTORS).fetchone() != (0,):
+        problems.append(Problem(check="vectors", detail="vectors without chunk or of wrong size"))
+    found = _differences(db, events)
+    problems += found
+    stats = Reads(db).stats()
+    return VerifyReport(
+        events=stats.events,
+        writers=len(history.heads(db)),
+        documents=stats.documents,
+        facts=stats.facts,
+        problems=tuple(problems),
+    )
+
+
+def rederive(db: apsw.Connection, events: Iterable[Event]) -> int:
+    """Replace the derived tables by what history says, in the caller's transaction.
+
+    Vectors stay with the chunks that come back under the same id; the others are dropped.
+    Returns the events applied.
+
+    Raises:
+        Corrupt: history does not verify; the caller must roll back.
+    """
+    vectors = db.execute(KEEP_VECTORS).fetchall()
+    db.pragma("defer_foreign_keys", True)
+    db.execute("DELETE FROM vectors")
+    for table in DERIVED_TABLES:
+        db.execute(f"DELETE FROM {table}")
+    db.execute(RESET_NUMBERS)
+    chains, count = history.ChainProof(), 0
+    for event in events:
+        _must_be_sound(chains.see(event))
+        reduce.apply(db, event)
+        count += 1
+    _must_be_sound(chains.finish(history.heads(db)))
+    for collection, chunk_id, embedding in vectors:
+        db.execute(RESTORE_VECTOR, (collection, embedding, chunk_id))
+    return count
+
+
+def _must_be_sound(faults: list[str]) -> None:
+    if faults:
+        raise Corrupt(f"history does not verify, nothing was rebuilt: {faults[0]}")
+
+
+def _differences(db: apsw.Connection, events: Iterable[Event]) -> list[Problem]:
+    """Faults of history, and of the tables against a derivation from it."""
+    chains, faults, applies = history.ChainProof(), list[str](), True
+    # "" is a private temporary database: in memory while small, on disk when it grows.
+    with closing(apsw.Connection("")) as scratch:
+        migrate(scratch, "memory")
+        with transaction(scratch):
+            for event in events:
+                faults += chains.see(event)
+                if applies:
+                    try:
+                        reduce.apply(scratch, event)
+                    except (Invalid, apsw.Error) as fault:
+                        faults.append(f"event {event.event_id} cannot be applied again ({fault})")
+                        applies = False
+        faults += chains.finish(history.heads(db))
+        found = [Problem(check="history", detail=fault) for fault in faults]
+        return found + (_table_differences(db, scratch) if applies else [])
+
+
+def _table_differences(db: apsw.Connection, scratch: apsw.Connection) -> list[Problem]:
+    found: list[Problem] = []
+    for table, order in DERIVED_TABLES.items():
+        statement = f"SELECT * FROM {table} ORDER BY {order}"
+        rows = zip_longest(db.execute(statement), scratch.execute(statement))
+        differing = sum(1 for here, there in rows if here != there)
+        if differing:
+            detail = f"{table}: {differing} rows are not what history says"
+            found.append(Problem(check="tables", detail=detail))
+    return found
