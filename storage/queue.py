@@ -22,7 +22,7 @@ from storage.jobs import JobKind, JobSpec, JobState, JobView
 from storage.leases import ClaimedJob, Reaped
 from storage.paths import HomePaths
 from storage.queue_file import QueueFile, open_queue_file
-from storage.queue_line import Return, lines, put
+from storage.queue_line import Line, Return, lines, put
 from storage.queue_owner import dead_owners
 from storage.spool import Entry
 from storage.wakeup import ring
@@ -66,7 +66,10 @@ class JobQueue:
             Invalid: arguments that are not JSON or too large; nothing was enqueued.
             Busy: the write lock was not had in time; nothing was enqueued.
         """
-        waiting = lines(specs)
+        return self.enqueue_lines(lines(specs))
+
+    def enqueue_lines(self, waiting: Sequence[Line]) -> list[str]:
+        """As `enqueue`, for jobs whose kind is not ours (a task that somebody gave to Huey)."""
         with self.file.write(self._enqueue_durability) as db:
             ids = put(db, waiting, self.clock.now_ms())
         ring(self.paths)
@@ -141,6 +144,7 @@ class JobQueue:
         *,
         note: str = "",
         seen: Activity | None = None,
+        following: Sequence[Line] = (),
     ) -> list[str]:
         """End the job as completed and enqueue its successors, in one transaction.
 
@@ -150,7 +154,7 @@ class JobQueue:
             LeaseLost: somebody else holds the job; nothing changed.
             Invalid: a successor is refused; nothing changed.
         """
-        waiting = lines(successors)
+        waiting = (*lines(successors), *following)
         now = self.clock.now_ms()
         with self.file.write(self._durability) as db:
             leases.finish(db, job, JobState.COMPLETED, now, note=note)
@@ -275,6 +279,11 @@ class JobQueue:
         with self.file.write("FULL") as db:
             return queue_control.cancel(db, job_id, self.clock.now_ms())
 
+    def cancel_kind(self, kind: str) -> int:
+        """End all waiting jobs of a kind; returns how many."""
+        with self.file.write("FULL") as db:
+            return queue_control.cancel_kind(db, kind, self.clock.now_ms())
+
     def revive(self, job_id: str) -> str | None:
         """Put a dead, discarded or cancelled job back with fresh counters; its new id."""
         with self.file.write("FULL") as db:
@@ -283,10 +292,14 @@ class JobQueue:
             ring(self.paths)
         return found
 
-    def release_held(self, reason: str) -> int:
+    def release_waiting(self, reason: str, project: str | None = None) -> int:
         """Make the jobs that wait for one reason due now; returns how many."""
+        now = self.clock.now_ms()
+        with translated():
+            if not queue_control.is_held(self.file.db, reason, project, now):
+                return 0
         with self.file.write("FULL") as db:
-            freed = queue_control.release_held(db, reason, self.clock.now_ms())
+            freed = queue_control.release_held(db, reason, project, now)
         if freed:
             ring(self.paths)
         return freed

@@ -39,6 +39,10 @@ UPDATE jobs SET state = 'cancelled', finished_at = :now, error = 'cancelled', wa
   owner = '', token = NULL, lease_until = NULL, boot = NULL
 WHERE id = :row AND nonce = :nonce AND state IN ('available', 'leased') RETURNING id
 """
+CANCEL_KIND: Final = """
+UPDATE jobs SET state = 'cancelled', finished_at = :now, error = 'cancelled', waiting_for = ''
+WHERE state = 'available' AND kind = :kind RETURNING id
+"""
 FINISHED_ROW: Final = """
 SELECT kind, project, subject FROM jobs
 WHERE id = ? AND nonce = ? AND state IN ('dead', 'discarded', 'cancelled')
@@ -50,7 +54,12 @@ WHERE id = :row RETURNING nonce
 """
 RELEASE_HELD: Final = """
 UPDATE jobs SET run_at = :now, waiting_for = ''
-WHERE state = 'available' AND waiting_for = :reason AND run_at > :now RETURNING id
+WHERE state = 'available' AND waiting_for = :reason AND run_at > :now
+  AND (:project IS NULL OR project = :project) RETURNING id
+"""
+IS_HELD: Final = """
+SELECT 1 FROM jobs WHERE state = 'available' AND waiting_for = :reason AND run_at > :now
+  AND (:project IS NULL OR project = :project) LIMIT 1
 """
 
 
@@ -71,6 +80,11 @@ def cancel(db: apsw.Connection, public: str, now: int) -> bool:
         return False
     values = {"row": found[0], "nonce": found[1], "now": now}
     return bool(db.execute(CANCEL, values).fetchall())
+
+
+def cancel_kind(db: apsw.Connection, kind: str, now: int) -> int:
+    """End all waiting jobs of a kind; returns how many."""
+    return len(db.execute(CANCEL_KIND, {"kind": kind, "now": now}).fetchall())
 
 
 def revive(db: apsw.Connection, public: str, now: int) -> str | None:
@@ -104,9 +118,16 @@ def waiting_id(db: apsw.Connection, key: tuple[str, str, str]) -> str | None:
     return job_id(*cast("tuple[int, int]", rows[0])) if rows else None
 
 
-def release_held(db: apsw.Connection, reason: str, now: int) -> int:
+def is_held(db: apsw.Connection, reason: str, project: str | None, now: int) -> bool:
+    """Whether a job waits for this reason: a read, so that asking takes no write lock."""
+    values = {"reason": reason, "project": project, "now": now}
+    return bool(db.execute(IS_HELD, values).fetchall())
+
+
+def release_held(db: apsw.Connection, reason: str, project: str | None, now: int) -> int:
     """Make jobs that wait for one reason due now (a model was configured, a budget was raised)."""
-    return len(db.execute(RELEASE_HELD, {"reason": reason, "now": now}).fetchall())
+    values = {"reason": reason, "project": project, "now": now}
+    return len(db.execute(RELEASE_HELD, values).fetchall())
 
 
 PRUNE_JOBS: Final = """

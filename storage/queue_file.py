@@ -109,11 +109,11 @@ class QueueFile:
         PASSIVE lets the next writer start the WAL over; TRUNCATE also gives its space back.
         """
         if mode == "PASSIVE":
-            return _checkpoint(self._held().db, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            return checkpoint_wal(self._held().db, mode)
         # TRUNCATE would spend the busy timeout on readers: a connection that does not wait.
         db = open_database(self.paths.queue, durability="NORMAL", busy_ms=0, autocheckpoint=0)
         try:
-            return _checkpoint(db, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return checkpoint_wal(db, mode)
         finally:
             db.close()
 
@@ -154,10 +154,14 @@ class QueueFile:
         return held
 
 
-def _checkpoint(db: apsw.Connection, mode: int) -> int:
+def checkpoint_wal(db: apsw.Connection, mode: CheckpointMode) -> int:
+    """Checkpoint any database of ours; the frames left in its WAL, -1 when it is in use."""
+    number = (
+        apsw.SQLITE_CHECKPOINT_TRUNCATE if mode == "TRUNCATE" else apsw.SQLITE_CHECKPOINT_PASSIVE
+    )
     try:
         with translated():
-            size, moved = db.wal_checkpoint(mode=mode)
+            size, moved = db.wal_checkpoint(mode=number)
     except Busy:
         return -1
     return max(0, size - moved)

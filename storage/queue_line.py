@@ -24,11 +24,15 @@ HELD_SQL: Final = f"waiting_for <> '' AND :priority < {int(Priority.INTERACTIVE)
 person's request pulls it forward."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One spec with its message encoded: everything that can be refused was refused."""
+    """A job to put in, its message encoded: everything that can be refused was refused."""
 
-    spec: JobSpec
+    kind: str
+    project: str
+    subject: str
+    priority: int
+    run_at: int | None
     message: bytes
 
 
@@ -63,7 +67,17 @@ def lines(specs: Sequence[JobSpec]) -> tuple[Line, ...]:
     Raises:
         Invalid: arguments that are not JSON or too large.
     """
-    return tuple(Line(spec, encode_args(spec.args)) for spec in specs)
+    return tuple(
+        Line(
+            kind=spec.kind.value,
+            project=spec.project,
+            subject=spec.subject,
+            priority=int(spec.priority),
+            run_at=spec.run_at,
+            message=encode_args(spec.args),
+        )
+        for spec in specs
+    )
 
 
 JOIN_OR_INSERT: Final = f"""
@@ -101,14 +115,13 @@ def put(db: apsw.Connection, waiting: Sequence[Line], now: int) -> list[str]:
 
 
 def _put(db: apsw.Connection, line: Line, now: int) -> str:
-    spec = line.spec
     values: dict[str, apsw.SQLiteValue] = {
         "nonce": secrets.randbits(NONCE_BITS),
-        "kind": spec.kind.value,
-        "project": spec.project,
-        "subject": spec.subject,
-        "priority": int(spec.priority),
-        "run_at": now if spec.run_at is None else spec.run_at,
+        "kind": line.kind,
+        "project": line.project,
+        "subject": line.subject,
+        "priority": line.priority,
+        "run_at": now if line.run_at is None else line.run_at,
         "now": now,
         "message": line.message,
     }
@@ -122,14 +135,13 @@ def _put(db: apsw.Connection, line: Line, now: int) -> str:
 def _succeed(
     db: apsw.Connection, values: dict[str, apsw.SQLiteValue], line: Line, now: int
 ) -> list[tuple[apsw.SQLiteValue, ...]]:
-    spec = line.spec
     row, attempt, crashes, priority, run_at, waiting_for, error = db.execute(
-        WAITING, (spec.kind.value, spec.project, spec.subject)
+        WAITING, (line.kind, line.project, line.subject)
     ).fetchall()[0]
     db.execute(SUPERSEDE, {"row": row, "now": now})
     heir = dict(values, attempt=attempt, crashes=crashes, waiting_for="", error=error)
-    heir["priority"] = max(cast("int", priority), int(spec.priority))
-    if waiting_for and spec.priority < Priority.INTERACTIVE:
+    heir["priority"] = max(cast("int", priority), line.priority)
+    if waiting_for and line.priority < Priority.INTERACTIVE:
         heir["waiting_for"], heir["run_at"] = waiting_for, run_at
     return db.execute(INSERT_HEIR, heir).fetchall()
 

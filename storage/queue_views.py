@@ -31,11 +31,17 @@ SELECT min(run_at) FROM jobs WHERE state = 'available' AND run_at <= :now
   AND NOT EXISTS (SELECT 1 FROM pauses
                   WHERE scope IN ('all', 'kind:' || kind, 'project:' || project))
 """
-WAITING_COUNT: Final = "SELECT count(*) FROM jobs WHERE state IN ('available', 'leased')"
 UNSETTLED: Final = """
 SELECT count(*) FROM jobs WHERE state = 'leased' OR (state = 'available' AND run_at <= :now
   AND NOT EXISTS (SELECT 1 FROM pauses
                   WHERE scope IN ('all', 'kind:' || kind, 'project:' || project)))
+"""
+WAITING: Final = """
+SELECT count(*) FROM jobs WHERE state = 'available' AND (run_at <= :now) = :due
+"""
+MESSAGES: Final = """
+SELECT message FROM jobs WHERE state = 'available' AND kind = :kind AND (run_at <= :now) = :due
+ORDER BY priority DESC, run_at, id LIMIT :limit
 """
 LEASES: Final = """
 SELECT id, nonce, kind, project, owner, attempt, started_at, lease_until, boot FROM jobs
@@ -146,16 +152,26 @@ def oldest_ready_age_ms(db: apsw.Connection, now: int) -> int:
     return 0 if found is None else max(0, now - found)
 
 
-def open_count(db: apsw.Connection) -> int:
-    """Jobs that wait or run."""
-    with translated():
-        return cast("int", db.execute(WAITING_COUNT).fetchall()[0][0])
-
-
 def unsettled(db: apsw.Connection, now: int) -> int:
     """Jobs that run, or are due and not paused: 0 means drained."""
     with translated():
         return cast("int", db.execute(UNSETTLED, {"now": now}).fetchall()[0][0])
+
+
+def waiting_count(db: apsw.Connection, *, due: bool, now: int) -> int:
+    """Jobs that wait: those that are due, or those for later."""
+    with translated():
+        rows = db.execute(WAITING, {"now": now, "due": due}).fetchall()
+    return cast("int", rows[0][0])
+
+
+def messages(
+    db: apsw.Connection, kind: str, *, due: bool, now: int, limit: int | None
+) -> list[bytes]:
+    """The bytes of the messages that wait, undecoded, in the order of their claims."""
+    values = {"kind": kind, "now": now, "due": due, "limit": -1 if limit is None else limit}
+    with translated():
+        return [cast("bytes", row[0]) for row in db.execute(MESSAGES, values).fetchall()]
 
 
 def has_open(db: apsw.Connection, kind: JobKind, project: str) -> bool:

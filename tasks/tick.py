@@ -1,0 +1,110 @@
+"""The once-a-second look around: everything that must happen although nobody asked for it.
+
+Each chore fails alone: a broken schedule must not keep the reaper from its round. `progressed_at`
+moves only when a whole round came through, and it is what the service manager's watchdog is fed by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from storage.clock import Clock
+from storage.errors import MemorydError
+from storage.log import get_logger
+from storage.queue import JobQueue
+from storage.queue_owner import sweep
+from tasks.reconcile import Reconciler
+from tasks.schedule import Planner
+
+RECONCILE_MS: Final = 60_000
+HOUSEKEEPING_MS: Final = 60_000
+CHECKPOINT_WAL_BYTES: Final = 1_048_576
+TRUNCATE_WAL_BYTES: Final = 16_777_216
+
+
+class Ticker:
+    """The chores of one consumer."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        clock: Clock,
+        planner: Planner,
+        reconciler: Reconciler,
+        *,
+        max_crashes: int,
+        retention_days: int,
+    ) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._planner = planner
+        self._reconciler = reconciler
+        self._max_crashes = max_crashes
+        self._retention_days = retention_days
+        self._reconciled_at: int | None = None
+        self._kept_at: int | None = None
+        self.progressed_at = clock.boot_ms()
+        """Boot ms of the last round in which no chore failed."""
+
+    def tick(self, *, periodic: bool = True) -> bool:
+        """One round; False if a chore failed. `periodic` fires schedules too."""
+        chores: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("reap", self._reap),
+            ("spool", self._spool),
+            ("schedule", self._planner.tick if periodic else _nothing),
+            ("reconcile", self._reconcile),
+            ("housekeeping", self._keep_house),
+        )
+        sound = True
+        for name, chore in chores:
+            try:
+                chore()
+            except MemorydError as cause:
+                sound = False
+                get_logger().warning("tick.failed", problem=name, error=type(cause).__name__)
+        if sound:
+            self.progressed_at = self._clock.boot_ms()
+        return sound
+
+    def reconcile(self) -> int:
+        """Compare stores with jobs now; returns the jobs asked for."""
+        self._reconciled_at = self._clock.boot_ms()
+        return self._reconciler.run()
+
+    def _reap(self) -> None:
+        found = self._queue.reap(max_crashes=self._max_crashes)
+        if found.returned or found.buried:
+            get_logger().warning(
+                "lease.reaped", returned=found.returned, buried=found.buried, lapsed=found.lapsed
+            )
+
+    def _spool(self) -> None:
+        jobs = self._queue.drain_spool()
+        if jobs:
+            get_logger().info("spool.drained", jobs=jobs)
+
+    def _reconcile(self) -> None:
+        if self._due(self._reconciled_at, RECONCILE_MS):
+            self.reconcile()
+
+    def _keep_house(self) -> None:
+        size = self._queue.file.wal_bytes()
+        if size > TRUNCATE_WAL_BYTES:
+            self._queue.file.checkpoint("TRUNCATE")
+        elif size > CHECKPOINT_WAL_BYTES:
+            self._queue.file.checkpoint("PASSIVE")
+        if self._due(self._kept_at, HOUSEKEEPING_MS):
+            self._kept_at = self._clock.boot_ms()
+            self._queue.file.checkpoint("PASSIVE")
+            pruned = self._queue.prune(self._retention_days)
+            if pruned:
+                get_logger().info("queue.pruned", rows=pruned)
+            sweep(self._queue.paths)
+
+    def _due(self, last: int | None, every_ms: int) -> bool:
+        return last is None or self._clock.boot_ms() - last >= every_ms
+
+
+def _nothing() -> None:
+    return None
