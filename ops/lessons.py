@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ops.output import moment, moment_json, styled
+from ops.output import moment_json, styled
 from storage.authority.reads import Reads
+from storage.clock import utc_day
 from storage.records import Evidence, Fact, JsonValue, SourceRef, Standing
 
 if TYPE_CHECKING:
@@ -82,12 +83,8 @@ def shortened(text: str, most: int = 120) -> str:
 
 def validity(fact: Fact) -> str:
     """When the fact holds: `since DATE`, or `DATE to DATE`."""
-    since = moment(fact.valid_at)[:10]
-    return (
-        f"since {since}"
-        if fact.invalid_at is None
-        else f"{since} to {moment(fact.invalid_at)[:10]}"
-    )
+    since = utc_day(fact.valid_at)
+    return f"since {since}" if fact.invalid_at is None else f"{since} to {utc_day(fact.invalid_at)}"
 
 
 def lesson_json(lesson: Lesson) -> dict[str, JsonValue]:

@@ -1,8 +1,8 @@
 """The two programs that work in the background: the consumer and the recall server of one home.
 
-Owns starting them (isolated, detached, their words kept in `logs/`), seeing whether they
-run, and stopping them. Promises never to start a second server beside a running one; consumers may
-be several, since leases keep them apart. Leaves what they do to `worker` and `hooks.server`.
+Owns starting them (isolated, detached, their words kept in `logs/`), seeing whether they run, and
+stopping them. Each makes sure by itself that it is the only one of its home. Leaves what they do to
+`worker` and `hooks.server`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from storage.paths import HomePaths
 from storage.queue_owner import living_owners
 
 START_S = 20.0
+MAX_STARTS = 8
+"""Starts of one keeper; a program that ends more often is broken."""
 STOP_S = 15.0
 _PAUSE_S = 0.02
 
@@ -169,6 +171,66 @@ class Running:
             with suppress(ProcessLookupError):
                 self.process.kill()
             self.process.wait()
+
+
+class Keeper:
+    """Sees to it that both programs run while something needs them, and stops what it started.
+
+    Programs of others are used and left alone. One that ends meanwhile is started again, a few
+    times: its work is in the queue, and leases make repeating safe.
+    """
+
+    def __init__(self, paths: HomePaths, environment: Mapping[str, str]) -> None:
+        self._paths = paths
+        self._environment = environment
+        self._started: dict[Program, Running] = {}
+        self.starts = 0
+
+    def ensure(self) -> None:
+        """Return once both run.
+
+        Raises:
+            Unavailable: one cannot be started, or does not stay.
+        """
+        for program in (WORKER, SERVER):
+            if program_pids(program, self._paths):
+                continue
+            if self.starts >= MAX_STARTS:
+                ended = self._started.get(program)
+                words = ended.last_words() if ended else "it was stopped"
+                raise Unavailable(f"the {program.title} does not stay: {words}")
+            self.starts += 1
+            self._drop(program)
+            try:
+                self._started[program] = start(program, self._paths, self._environment)
+            except Unavailable:
+                # Another process may have started the same program a moment earlier.
+                if not program_pids(program, self._paths):
+                    raise
+
+    def release(self) -> list[Running]:
+        """What it started and still runs; from now on it is no longer this one's to stop."""
+        running = [one for one in self._started.values() if one.alive]
+        self._started.clear()
+        return running
+
+    def stop(self) -> None:
+        """End what it started; idempotent."""
+        for program in list(self._started):
+            self._drop(program)
+
+    def _drop(self, program: Program) -> None:
+        ended = self._started.pop(program, None)
+        if ended is not None:
+            ended.stop()
+
+
+def program_pids(program: Program, paths: HomePaths) -> list[int]:
+    """Process ids of one program of this home, whoever started it."""
+    if program is WORKER:
+        return consumer_pids(paths)
+    pid = server_pid(paths)
+    return [] if pid is None else [pid]
 
 
 def stop_pid(pid: int) -> bool:

@@ -6,7 +6,7 @@ import click
 
 from ops.invocation import Invocation, shared_options
 from ops.output import show
-from ops.services import SERVER, WORKER, consumer_pids, server_pid, stop_pid
+from ops.services import SERVER, WORKER, program_pids, stop_pid
 from ops.services import start as start_program
 from storage.errors import NotInitialized
 from storage.records import JsonValue
@@ -19,33 +19,29 @@ def start(invocation: Invocation) -> None:
     paths = invocation.paths
     if not paths.shared.exists():
         raise NotInitialized(f"{paths.home} holds no memory yet.")
-    running = {
-        WORKER: consumer_pids(paths)[:1],
-        SERVER: [pid for pid in [server_pid(paths)] if pid],
-    }
-    lines, value = [], {}
-    for program, pids in running.items():
-        started = not pids
-        pid = pids[0] if pids else start_program(program, paths, invocation.environment).process.pid
-        lines.append(
-            f"The {program.title} {'started' if started else 'runs already'} (process {pid})."
-        )
-        value[program.name] = {"pid": pid, "started": started}
-    show(invocation.as_json, {"ok": True, **value}, lines)
+    lines: list[str] = []
+    value: dict[str, JsonValue] = {"ok": True}
+    for program in (WORKER, SERVER):
+        running = program_pids(program, paths)
+        if not running:
+            started = start_program(program, paths, invocation.environment)
+            pid, word = started.process.pid, "started"
+        else:
+            pid, word = running[0], "runs already"
+        lines.append(f"The {program.title} {word} (process {pid}).")
+        value[program.name] = {"pid": pid, "started": not running}
+    show(invocation.as_json, value, lines)
 
 
 @click.command()
 @shared_options()
 def stop(invocation: Invocation) -> None:
-    """Stop this home's consumers and recall server; work that waits goes on at the next start."""
-    paths = invocation.paths
-    found = server_pid(paths)
-    targets = [(WORKER, pid) for pid in consumer_pids(paths)]
-    targets += [(SERVER, found)] if found else []
+    """Stop this home's consumer and recall server; work that waits goes on at the next start."""
     stopped: list[JsonValue] = []
     lines = []
-    for program, pid in targets:
-        if stop_pid(pid):
-            stopped.append({"name": program.name, "pid": pid})
-            lines.append(f"The {program.title} (process {pid}) has stopped.")
+    for program in (WORKER, SERVER):
+        for pid in program_pids(program, invocation.paths):
+            if stop_pid(pid):
+                stopped.append({"name": program.name, "pid": pid})
+                lines.append(f"The {program.title} (process {pid}) has stopped.")
     show(invocation.as_json, {"ok": True, "stopped": stopped}, lines or ["Nothing was running."])

@@ -1,0 +1,80 @@
+"""`ops recall`, `learned`, `facts`, `remember`: what a project's memory holds, and adding to it."""
+
+from __future__ import annotations
+
+import click
+
+from ops.invocation import Invocation, shared_options
+from ops.lessons import STANDING_STYLES, lesson_json, lessons_of, rows, validity
+from ops.output import count, show, styled, table
+from ops.project import current_project, opened
+from storage.clock import DAY_MS, parse_instant, utc_day
+from storage.errors import Invalid
+from storage.records import TERMINAL_STANDINGS, JsonValue
+
+
+class Day(click.ParamType[int]):
+    """A date or an instant; a date alone means its end, so that the day itself is included."""
+
+    name = "date"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            at = parse_instant(value)
+        except Invalid:
+            self.fail(f"{value!r} is not a date such as 2026-05-31 or 2026-05-31T12:00Z.", param)
+        return at + DAY_MS - 1 if len(str(value)) == len("2026-05-31") else at
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True)
+@shared_options(project=True)
+def learned(invocation: Invocation, limit: int) -> None:
+    """Show the newest facts: what was said, and on which line of which file it stands."""
+    project = current_project(invocation)
+    with opened(invocation, project) as authority, authority.read() as reads:
+        newest = sorted(reads.facts(), key=lambda fact: (-fact.recorded_at, fact.fact_id))[:limit]
+        lessons = lessons_of(reads, newest)
+    value: dict[str, JsonValue] = {"learned": [lesson_json(lesson) for lesson in lessons]}
+    empty = "Nothing has been learned yet. `ops status` shows whether the consumer runs."
+    columns = ("kind", "what was learned", "the words", "where")
+    show(invocation.as_json, value, [table(columns, rows(lessons)) if lessons else empty])
+
+
+@click.command()
+@click.option("--as-of", type=Day(), help="What held at this date (UTC).")
+@click.option("--all", "everything", is_flag=True, help="Ended and contradicted facts too.")
+@shared_options(project=True)
+def facts(invocation: Invocation, as_of: int | None, everything: bool) -> None:
+    """List what is known: by default what holds now."""
+    project = current_project(invocation)
+    at = invocation.clock.now_ms() if as_of is None else as_of
+    with opened(invocation, project) as authority, authority.read() as reads:
+        found = reads.facts() if everything else reads.facts(as_of=at)
+        if everything and as_of is not None:
+            found = [fact for fact in found if fact.recorded_at <= as_of]
+        lessons = lessons_of(reads, found)
+    value: dict[str, JsonValue] = {"facts": [lesson_json(lesson) for lesson in lessons]}
+    shown = [
+        (
+            lesson.fact.fact_id[:12],
+            lesson.fact.kind.value,
+            styled(lesson.fact.statement, _style(lesson.fact.standing in TERMINAL_STANDINGS)),
+            styled(lesson.fact.standing.value, STANDING_STYLES[lesson.fact.standing]),
+            validity(lesson.fact),
+        )
+        for lesson in lessons
+    ]
+    when = f" on {utc_day(as_of)}" if as_of is not None else ""
+    empty = f"No fact holds{when}." if not everything else "There are no facts yet."
+    columns = ("fact", "kind", "statement", "standing", "valid")
+    closing = f"{count(len(lessons), 'fact')}{when}. `--json` shows the evidence of each."
+    show(invocation.as_json, value, [table(columns, shown), closing] if shown else [empty])
+
+
+def _style(ended: bool) -> str:
+    return "dim" if ended else ""
