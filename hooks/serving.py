@@ -38,7 +38,7 @@ class Reply(Protocol):
     """Where the answer to one line goes."""
 
     def send(self, line: bytes) -> None:
-        """Queue the answer, once; from any thread, and to a client that may be gone."""
+        """Queue the answer, from any thread, to a client that may be gone; a second is ignored."""
         ...
 
 
@@ -71,10 +71,13 @@ class _Ticket:
     """The reply of one line."""
 
     def __init__(self, service: Service, client: _Client) -> None:
-        self._service, self._client = service, client
+        self._service: Service | None = service
+        self._client = client
 
     def send(self, line: bytes) -> None:
-        self._service.post(self._client, line)
+        service, self._service = self._service, None
+        if service is not None:
+            service.post(self._client, line)
 
 
 class Service:

@@ -1,0 +1,139 @@
+"""One hook without a server: `python -I -m hooks HOST EVENT --home H`, the payload on stdin.
+
+Answers a prompt from SQLite within its deadline, writes the event down in a process that outlives
+this one (a host kills its hook as soon as it has the answer), and starts the server for the next
+time. Prints the host's own JSON or nothing, and exits 0 whatever happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hooks.events import PromptSubmitted
+from storage.paths import HomePaths, home_directory
+
+if TYPE_CHECKING:
+    from hooks.events import HookEvent, HookOutcome
+
+MAX_INPUT: Final = 8_388_608
+DEADLINE_MS: Final = 170
+"""What is left of a host's patience once an interpreter has started twice."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Do what one hook asks for.
+
+    Raises:
+        Exception: anything; the caller is the outermost entry and fails open.
+    """
+    if os.environ.get("MEMORYD_INTERNAL", "0") != "0" or len(argv) < 2:
+        return
+    from hooks.hosting import host_named
+
+    host = host_named(argv[0])
+    payload = _payload()
+    event: HookEvent | None = None
+    if host is not None and payload is not None:
+        event = host.parse(argv[1], payload)
+    if host is None or event is None:
+        return
+    paths = HomePaths(home_directory(_option(argv, "--home"), os.environ))
+    if not paths.shared.is_dir():
+        return
+    if not isinstance(event, PromptSubmitted):
+        _keep(paths, event)
+        return
+    if os.fork() == 0:
+        _in_background(paths, event)
+    shown = host.render(event, _outcome(paths, event))
+    if shown is not None:
+        sys.stdout.write(json.dumps(shown, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+
+
+def _outcome(paths: HomePaths, event: PromptSubmitted) -> HookOutcome:
+    from hooks.recall import Ask, outcome
+    from hooks.recall_client import recall_from_sqlite
+    from storage.clock import SystemClock
+    from storage.config import load_settings
+
+    found = recall_from_sqlite(
+        paths,
+        Ask(cwd=event.cwd, query=event.prompt),
+        clock=SystemClock(),
+        environment=os.environ,
+        deadline_ms=DEADLINE_MS,
+    )
+    return outcome(found, load_settings(paths, os.environ).recall)
+
+
+def _in_background(paths: HomePaths, event: HookEvent) -> None:
+    """Write the event down in a process of its own, away from the agent's session and pipes."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        _keep(paths, event)
+    except BaseException as problem:
+        _note(paths, problem)
+    finally:
+        os._exit(0)
+
+
+def _keep(paths: HomePaths, event: HookEvent) -> None:
+    from hooks.capture import Capture
+    from hooks.recall_client import start_server
+    from storage.clock import SystemClock
+    from storage.config import load_settings
+
+    try:
+        settings = load_settings(paths, os.environ)
+        Capture(paths, settings, SystemClock()).handle(event)
+    finally:
+        start_server(paths)
+
+
+def _payload() -> Mapping[str, object] | None:
+    raw = sys.stdin.buffer.read(MAX_INPUT + 1)
+    if len(raw) > MAX_INPUT:
+        return None
+    value = json.loads(raw.decode("utf-8", "replace"))
+    return value if isinstance(value, dict) else None
+
+
+def _option(argv: Sequence[str], name: str) -> str | None:
+    for at in range(2, len(argv) - 1):
+        if argv[at] == name:
+            return argv[at + 1]
+    return None
+
+
+def _note(paths: HomePaths, problem: BaseException) -> None:
+    from hooks.eventlog import EventLog
+    from storage.clock import SystemClock
+
+    EventLog(paths.logs / "hooks.log", SystemClock()).write(
+        "hook.failed", problem=type(problem).__name__
+    )
+
+
+def run(argv: Sequence[str]) -> None:
+    """`main`, and exit 0: any other code, and any text beside JSON, would reach the agent."""
+    try:
+        main(argv)
+    except BaseException as problem:
+        try:
+            _note(HomePaths(home_directory(_option(argv, "--home"), os.environ)), problem)
+        except BaseException:
+            os._exit(0)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

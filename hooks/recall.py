@@ -1,0 +1,167 @@
+"""What a prompt is answered with: the project of a folder, its memory, its settings.
+
+`Recaller` is the resident server's; one instance per thread, sharing snapshots and the encoder.
+`outcome` is the one place where a recall becomes what a host injects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hooks.events import HookOutcome
+from hooks.holdings import Holdings
+from retrieval import sqlite_search
+from retrieval.render import render
+from retrieval.results import Recall, abstained
+from storage.config import RecallSettings
+from storage.errors import NotInitialized
+from storage.records import ProjectId
+
+if TYPE_CHECKING:
+    from hooks.snapshots import Snapshots
+    from hooks.warming import Warming
+    from storage.clock import Clock
+    from storage.paths import HomePaths
+
+FindProject = Callable[["HomePaths", Path], ProjectId | None]
+MAX_ITEMS: Final = 50
+MAX_BYTES: Final = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A question about the memory of the project that a folder belongs to."""
+
+    cwd: str
+    query: str
+    limit: int | None = None
+    """None: as the settings say."""
+    max_bytes: int | None = None
+    as_of: int | None = None
+    expansions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Items and bytes of one answer."""
+
+    limit: int
+    max_bytes: int
+
+
+def bounds_of(ask: Ask, settings: RecallSettings) -> Bounds:
+    """What was asked for, within what is ever allowed; the settings' where nothing was asked."""
+    limit = settings.max_items if ask.limit is None else ask.limit
+    size = settings.max_bytes if ask.max_bytes is None else ask.max_bytes
+    return Bounds(min(MAX_ITEMS, max(1, limit)), min(MAX_BYTES, max(0, size)))
+
+
+def outcome(recall: Recall, settings: RecallSettings) -> HookOutcome:
+    """What the host injects: the block, or nothing."""
+    return HookOutcome(block=render(recall, max_bytes=settings.max_bytes))
+
+
+def bound_project(paths: HomePaths, cwd: Path) -> ProjectId | None:
+    """The project that a folder belongs to."""
+    from storage.projects import lookup
+
+    binding = lookup(paths, cwd)
+    return binding.project_id if binding is not None else None
+
+
+class Recaller:
+    """Answers questions from the resident snapshots. Use from one thread."""
+
+    def __init__(
+        self,
+        paths: HomePaths,
+        *,
+        clock: Clock,
+        environment: Mapping[str, str],
+        snapshots: Snapshots,
+        warming: Warming,
+        find_project: FindProject = bound_project,
+    ) -> None:
+        self._paths, self._clock = paths, clock
+        self._snapshots, self._warming = snapshots, warming
+        self._find_project = find_project
+        self.holdings = Holdings(paths, clock, environment)
+
+    def recall(self, ask: Ask) -> Recall:
+        """The answer; abstains where there is no memory, or recall is switched off.
+
+        Raises:
+            MemorydError: the store or its settings are not usable.
+        """
+        project = self._project(ask.cwd)
+        if project is None:
+            return abstained("no memory belongs to this folder")
+        settings = self.holdings.settings(project).recall
+        if not settings.enabled:
+            return abstained("recall is switched off in the settings")
+        try:
+            return self._answer(project, ask, settings)
+        except NotInitialized:
+            self._snapshots.forget(project)
+            return abstained("this project has no memory yet")
+
+    def prompt(self, cwd: str, prompt: str) -> HookOutcome:
+        """What to inject beside a prompt.
+
+        Raises:
+            MemorydError: as `recall`.
+        """
+        project = self._project(cwd)
+        if project is None:
+            return HookOutcome()
+        settings = self.holdings.settings(project).recall
+        return outcome(self.recall(Ask(cwd=cwd, query=prompt)), settings)
+
+    def _project(self, cwd: str) -> ProjectId | None:
+        return self._find_project(self._paths, Path(cwd)) if cwd else None
+
+    def _answer(self, project: ProjectId, ask: Ask, settings: RecallSettings) -> Recall:
+        from retrieval import search
+
+        held = self.holdings.authority(project)
+        encoder = self._warming.encoder(self.holdings.settings(project).encoder)
+        collection = encoder.collection if encoder is not None else None
+        index = self._snapshots.current(
+            project, held, collection, max_bytes=settings.max_index_bytes
+        )
+        bounds = bounds_of(ask, settings)
+        now_at = self._clock.now_ms()
+        with held.authority.read() as reads:
+            if index is None:
+                found = sqlite_search.recall(
+                    reads,
+                    ask.query,
+                    generation=held.authority.generation(),
+                    now_at=now_at,
+                    limit=bounds.limit,
+                    max_bytes=bounds.max_bytes,
+                    as_of=ask.as_of,
+                    expansions=ask.expansions,
+                )
+                return replace(found, gaps=(*found.gaps, "answered without the resident index"))
+            found = search.recall(
+                index,
+                ask.query,
+                reads=reads,
+                now_at=now_at,
+                encoder=encoder,
+                limit=bounds.limit,
+                max_bytes=bounds.max_bytes,
+                as_of=ask.as_of,
+                expansions=ask.expansions,
+            )
+        if encoder is not None and index.matrix is not None:
+            self._warming.wanted(encoder)
+        return found
+
+    def close(self) -> None:
+        """Close the stores."""
+        self.holdings.close()
