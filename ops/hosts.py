@@ -65,19 +65,16 @@ def host_states(environment: Mapping[str, str]) -> list[HostState]:
     return found
 
 
-def server_argv(paths: HomePaths) -> list[str]:
-    """The command that starts this home's recall server."""
-    return [sys.executable, "-I", "-m", "hooks.server", "--home", str(paths.home)]
-
-
 def fallback_argv(paths: HomePaths) -> list[str]:
     """The command that answers one prompt when no server does."""
-    return [sys.executable, "-I", "-m", "hooks", "claude", "--home", str(paths.home)]
+    event = ("claude", "UserPromptSubmit")
+    return [sys.executable, "-I", "-m", "hooks", *event, "--home", str(paths.home)]
 
 
 def connect(name: HostName, paths: HomePaths, environment: Mapping[str, str]) -> Path:
     """Install or refresh the adapter of one host; returns the folder it made."""
     from hooks.hosts.install import install_claude, install_pi
+    from hooks.recall_client import server_argv
 
     private_directory(paths.shared)
     folder = agent_folder(name, environment)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from ops.invocation import Invocation, shared_options
@@ -78,3 +80,23 @@ def facts(invocation: Invocation, as_of: int | None, everything: bool) -> None:
 
 def _style(ended: bool) -> str:
     return "dim" if ended else ""
+
+
+@click.command()
+@click.argument("question")
+@click.option("--as-of", type=Day(), help="Ask what held at this date (UTC).")
+@click.option("--explain", is_flag=True, help="Scores, legs, timing, and what was missing.")
+@click.option("--block", "block_only", is_flag=True, help="Print the exact block an agent gets.")
+@shared_options(project=True)
+def recall(
+    invocation: Invocation, question: str, as_of: int | None, explain: bool, block_only: bool
+) -> None:
+    """Ask the memory QUESTION, as an agent's prompt would."""
+    from ops.answers import answer_json, answer_lines, ask, explanation
+
+    answer = ask(invocation, current_project(invocation), question, as_of=as_of)
+    if block_only and not invocation.as_json:
+        sys.stdout.write(answer.block + ("\n" if answer.block else ""))
+        return
+    people = [*answer_lines(answer), *(explanation(answer) if explain else ())]
+    show(invocation.as_json, answer_json(answer), people)
