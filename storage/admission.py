@@ -284,9 +284,20 @@ def admit_document(
 
 
 def quotes(words: str, prompt: str) -> bool:
-    """Whether the words stand in the prompt, white space, quote marks and case aside."""
-    wanted = _plain(words)
-    return bool(wanted) and wanted in _plain(prompt)
+    """Whether the words stand whole in the prompt, white space, quote marks and case aside."""
+    wanted, where = _plain(words), _plain(prompt)
+    at = where.find(wanted) if wanted else -1
+    while at >= 0:
+        if not (_joined(where, at) or _joined(where, at + len(wanted))):
+            return True
+        at = where.find(wanted, at + 1)
+    return False
+
+
+def _joined(text: str, at: int) -> bool:
+    """Whether a position lies inside an ASCII word (other scripts need no space)."""
+    around = text[max(0, at - 1) : at + 1]
+    return len(around) == 2 and around.isascii() and around.isalnum()
 
 
 def _evidence(
