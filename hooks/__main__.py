@@ -86,12 +86,13 @@ def _in_background(paths: HomePaths, event: HookEvent) -> None:
 
 
 def _keep(paths: HomePaths, event: HookEvent) -> None:
-    from hooks.capture import Capture
     from hooks.recall_client import start_server
     from storage.clock import SystemClock
     from storage.config import load_settings
 
     try:
+        from hooks.capture import Capture
+
         settings = load_settings(paths, os.environ)
         Capture(paths, settings, SystemClock()).handle(event)
     finally:

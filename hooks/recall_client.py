@@ -7,7 +7,6 @@ Imports neither numpy nor a model.
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -111,7 +110,7 @@ def call(
         Invalid: it refused, or does not speak our protocol.
     """
     deadline = monotonic() + timeout_ms / 1000
-    ident = secrets.token_hex(8)
+    ident = os.urandom(8).hex()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(max(0.001, deadline - monotonic()))
