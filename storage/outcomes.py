@@ -3,7 +3,7 @@
 Owns the failure gate and the pairing, shared by the hooks (live) and the transcript readers
 (later), so both come to the same words. Precision over recall: code under repair fails and passes
 all day and teaches nothing, so a failure whose remedy was an edit, a failure without a diagnosis,
-and a success hidden behind a pipe are all let go. Inputs must already be redacted.
+and a success hidden behind a pipe are all let go. Whatever it keeps or says is redacted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.records import JsonValue
+from storage.redaction import redact
 
 MAX_PENDING: Final = 8
 MAX_REMEDIES: Final = 2
@@ -84,16 +85,41 @@ _WORD: Final = re.compile(r"[^\W\d_]{3,}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One finished tool call."""
+    """One finished tool call, reduced to what the pairing needs; free of credentials."""
 
     tool: str
     command: str
-    """The shell command, or a path for an editing tool; redacted and bounded."""
-    output: str
+    """The shell command, or the path for an editing tool."""
     failed: bool
+    diagnosis: str | None
+    """The line of a failing output that says why, when it passes the gate."""
+    passed: bool
+    """It succeeded and its output does not look like a failure."""
     call_id: str
     line: int
     at: int
+
+
+def attempt_of(
+    *, tool: str, command: str, output: str, failed: bool, call_id: str, line: int, at: int
+) -> Attempt:
+    """A finished call as the hooks and the transcripts report it, redacted here."""
+    shell = tool.lower() in SHELL_TOOLS
+    return Attempt(
+        tool=tool[:80],
+        command=bounded_command(command),
+        failed=failed,
+        diagnosis=diagnosis(redact(output)) if failed and shell else None,
+        passed=not failed and not (shell and _FAILED_OUTPUT.search(output)),
+        call_id=call_id,
+        line=line,
+        at=at,
+    )
+
+
+def bounded_command(command: str) -> str:
+    """A command without credentials, at most `COMMAND_CHARS` long."""
+    return redact(command[: 4 * COMMAND_CHARS])[:COMMAND_CHARS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +181,7 @@ class Outcomes:
 
     def _fail(self, command: str, attempt: Attempt) -> None:
         self._pending.pop(command, None)
-        failure = diagnosis(attempt.output)
+        failure = attempt.diagnosis
         if failure is None or _MASKED.search(command) or _EDITS.search(command):
             return
         self._pending[command] = _Pending(
@@ -165,7 +191,7 @@ class Outcomes:
             del self._pending[next(iter(self._pending))]
 
     def _pass(self, command: str, attempt: Attempt) -> Fixed | None:
-        proven = not (_MASKED.search(command) or _FAILED_OUTPUT.search(attempt.output))
+        proven = attempt.passed and not _MASKED.search(command)
         waiting = self._pending.pop(command, None) if proven else None
         if _EDITS.search(command):
             self._touch()

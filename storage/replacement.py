@@ -23,7 +23,8 @@ _TERM: Final = r"(?:the |a |an |el |la |o |le |den |das |il )?(`[^`]{1,60}`|\S+?
 _VERB: Final = (
     r"(?:use|using|uses|run|running|call|calling|prefer|choose|pick|install with|go with"
     r"|stick (?:to|with)"
-    r"|write|keep|usa|usar|usamos|utiliza|ejecuta|use|utilise[rz]?|verwende|benutze|nutze|usare)"
+    r"|write|keep|decided? (?:on|to use|for)|chose|settled on|usa|usar|usamos|utiliza|ejecuta|use"
+    r"|utilise[rz]?|verwende[nt]?|benutze|nutze|usare)"
 )
 _PAIRS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -66,12 +67,14 @@ _PRESCRIBED_BY: Final = re.compile(
     rf"\b(?:{_VERB}|with|via|through|go for|is|are|stay on|con|com|avec|mit)\W+(?:the |a |an )?$",
     re.IGNORECASE,
 )
+_LEADING_VERB: Final = re.compile(rf"^{_VERB} ", re.IGNORECASE)
 _TOKEN: Final = re.compile(r"[^\W_][\w./@:+#-]*")
 _EVERYWHERE: Final = frozenset(
     re.findall(
         r"\w+",
-        "repo repository project codebase code package monorepo everywhere anywhere all every"
-        " always never again repositorio proyecto repositório projeto dépôt projet projekt progetto",
+        "repo repository project codebase code package monorepo everywhere anywhere all"
+        " every always never again repositorio proyecto repositório projeto dépôt projet"
+        " projekt progetto hand hands manually",
     )
 )
 
@@ -93,8 +96,8 @@ def terms(statement: str) -> Terms:
     end = 0
     for pattern in _PAIRS:
         for found in pattern.finditer(statement):
-            prefers.add(fold(found[1]))
-            rejects.add(fold(found[2]))
+            prefers.add(_LEADING_VERB.sub("", fold(found[1])))
+            rejects.add(_LEADING_VERB.sub("", fold(found[2])))
             end = max(end, found.end())
     for pattern in _SWITCHES:
         for found in pattern.finditer(statement):

@@ -128,19 +128,21 @@ class Checkouts:
     roots: tuple[str, ...]
     foreign: tuple[str, ...] = ()
     """Roots of other projects; the longest root that holds a directory decides."""
-    lookup: Callable[[str], bool | None] | None = None
-    """Asked first: True ours, False another project's, None unknown (the folder is gone)."""
 
     def contains(self, directory: str) -> bool:
         """Whether a session that ran in `directory` is this project's."""
         if not directory.startswith("/") or "\0" in directory:
             return False
-        if self.lookup is not None and (known := self.lookup(directory)) is not None:
-            return known
-        place = os.path.normpath(directory)
-        ours = max((len(root) for root in self.roots if _holds(root, place)), default=0)
-        theirs = max((len(root) for root in self.foreign if _holds(root, place)), default=0)
-        return ours > theirs
+        for place in (os.path.realpath(directory), os.path.normpath(directory)):
+            ours, theirs = _nearest(self.roots, place), _nearest(self.foreign, place)
+            if ours or theirs:
+                return ours > theirs
+        return False
+
+
+def _nearest(roots: tuple[str, ...], place: str) -> int:
+    """Length of the longest root that holds `place`; 0 when none does."""
+    return max((len(root) for root in roots if _holds(root, place)), default=0)
 
 
 def _holds(root: str, place: str) -> bool:

@@ -69,10 +69,12 @@ class PiSource:
         def belongs(name: str) -> bool:
             return any(name == own or name.startswith(own[:-2] + "-") for own in names)
 
+        # A session folder that the user chose holds its files directly.
+        places = [self._sessions, *folders(self._sessions, belongs)]
         return [
             str(path)
-            for folder in folders(self._sessions, belongs)
-            for path in transcripts(folder)
+            for place in places
+            for path in transcripts(place)
             if self._checkouts.contains(header_cwd(path))
         ]
 
@@ -197,7 +199,7 @@ class _Translator:
         known = code if isinstance(code, int) and not isinstance(code, bool) else None
         return ToolResult(
             tool="bash",
-            call_id="",
+            call_id=self._last or f"line-{number}",
             input=essence(message),
             output=clean(text_of(message.get("output")), OUTPUT_CHARS),
             is_error=known not in (0, None),

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, Protocol
 
 from storage.clock import parse_instant
-from storage.errors import Invalid
-from storage.outcomes import COMMAND_CHARS
+from storage.errors import Invalid, SourceUnavailable
+from storage.outcomes import bounded_command
 from storage.records import JsonValue, SourceCursor, canonical_json
-from storage.redaction import redact
 from tasks.sources import Record, Window
 from tasks.sources.lines import (
     HEAD_BYTES,
@@ -52,6 +51,8 @@ class SourceState:
 
     head: tuple[int, str] = (0, "")
     unterminated: bool = False
+    seen: int = -1
+    """Size of the file when the last read left no complete line; -1 while there are more."""
     translator: JsonValue = None
     outcomes: JsonValue = None
     """What `storage.outcomes` carries; kept here by the analyst."""
@@ -68,6 +69,7 @@ class SourceState:
                 return cls(
                     (length, digest),
                     bool(found.get("open")),
+                    int(found["seen"]) if isinstance(found.get("seen"), int) else -1,
                     found.get("translator"),
                     found.get("outcomes"),
                 )
@@ -80,6 +82,7 @@ class SourceState:
             {
                 "head": list(self.head),
                 "open": self.unterminated,
+                "seen": self.seen,
                 "translator": self.translator,
                 "outcomes": self.outcomes,
             }
@@ -112,6 +115,7 @@ def read_window(
             records.extend(reader.translate(number, line))
         length = min(HEAD_BYTES, batch.position.offset)
         state.head = (length, head_digest(file, length))
+        state.seen = -1 if batch.more else size_of(file)
     state.unterminated = batch.position.unterminated
     state.translator = reader.carry()
     after = replace(
@@ -128,6 +132,31 @@ def read_window(
         gaps=dict(batch.skipped),
         restarted=restarted,
     )
+
+
+def has_news(cursor: SourceCursor) -> bool:
+    """Whether a file differs from what the cursor's last read left: grown, cut or replaced.
+
+    A torn last line that stays as it was is no news, or an abandoned file would be read for ever.
+    """
+    state = SourceState.parse(cursor.state)
+    try:
+        with open_source(cursor.locator) as file:
+            size = size_of(file)
+            if cursor.offset == 0 and not cursor.state:
+                return size > 0
+            return size != state.seen or head_digest(file, state.head[0]) != state.head[1]
+    except SourceUnavailable:
+        return False
+
+
+def is_unchanged(cursor: SourceCursor) -> bool:
+    """Whether everything before the cursor still stands in the file as it was read."""
+    try:
+        with open_source(cursor.locator) as file:
+            return _same_file(file, cursor, SourceState.parse(cursor.state))
+    except SourceUnavailable:
+        return False
 
 
 def _same_file(file: BinaryIO, cursor: SourceCursor, state: SourceState) -> bool:
@@ -179,7 +208,7 @@ def essence(arguments: JsonValue) -> str:
         if isinstance(value, list):
             value = " ".join(str(part) for part in value)
         if isinstance(value, str) and value:
-            return clean(redact(clean(value, 4 * COMMAND_CHARS)), COMMAND_CHARS)
+            return bounded_command(clean(value, TEXT_CHARS))
     return ""
 
 

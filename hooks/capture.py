@@ -1,0 +1,245 @@
+"""What the hooks keep of a session: declared statements and proven repairs, turn by turn.
+
+Owns the path from an event to memoryd's own log: recognise, redact, stage; at the end of a turn one
+durable append, then a word to the queue. No network, no model, no huey; a folder without memory is
+left alone, sub-agents are not listened to. Handing the same event twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hooks.events import (
+    HookEvent,
+    PromptSubmitted,
+    SessionEnded,
+    SessionStarted,
+    ToolFinished,
+    TurnEnded,
+)
+from storage import session_log
+from storage.activity import Activity
+from storage.clock import Clock
+from storage.declarations import declarations
+from storage.errors import Busy, Corrupt, Unavailable
+from storage.jobs import JobKind, JobSpec, Priority
+from storage.outcomes import EDIT_TOOLS, SHELL_TOOLS, Attempt, Outcomes, attempt_of
+from storage.paths import HomePaths
+from storage.projects import lookup
+from storage.records import FactKind, JsonValue, ProjectId
+from storage.session_log import Entry, Proved, Said
+from storage.spool import Entry as Accepted
+from storage.staging import MAX_SAID, Line, Staged, Staging, left_behind
+from tasks import triggers
+
+INTERNAL: Final = "MEMORYD_INTERNAL"
+"""Set around memoryd's own agent runs: what they say is no source."""
+LEFT_BEHIND_MS: Final = 6 * 3_600_000
+
+
+@dataclass(slots=True)
+class _Flushed:
+    """What one flush wrote."""
+
+    said: int = 0
+    proved: int = 0
+
+
+class Capture:
+    """Listens to one home's sessions."""
+
+    def __init__(self, paths: HomePaths, environment: Mapping[str, str], clock: Clock) -> None:
+        self._paths = paths
+        self._clock = clock
+        self._is_own = bool(environment.get(INTERNAL))
+
+    def handle(self, event: HookEvent) -> None:
+        """Take one event.
+
+        Raises:
+            MemorydError: the event was not kept; a host never hears of it.
+        """
+        if self._is_own or event.subagent:
+            return
+        found = lookup(self._paths, Path(event.cwd)) if event.cwd else None
+        if found is None:
+            return
+        project = found.project_id
+        match event:
+            case SessionStarted():
+                self._sweep()
+            case PromptSubmitted():
+                self._prompt(project, event)
+            case ToolFinished():
+                self._tool(project, event)
+            case TurnEnded():
+                self._turn(project, event)
+            case SessionEnded():
+                self._end(project, event)
+
+    def _prompt(self, project: ProjectId, event: PromptSubmitted) -> None:
+        """Queue what the prompt declares; whatever a later rule would refuse is not even staged."""
+        now = self._clock.now_ms()
+        lines: list[Line] = [
+            {
+                "t": "said",
+                "kind": said.kind.value,
+                "statement": said.statement,
+                "sentence": said.sentence,
+                "at": now,
+            }
+            for said in declarations(event.prompt)
+        ]
+        if lines:
+            self._staging(event).stage(project, lines[:MAX_SAID])
+
+    def _tool(self, project: ProjectId, event: ToolFinished) -> None:
+        tool = event.tool.lower()
+        if tool not in SHELL_TOOLS and tool not in EDIT_TOOLS:
+            return
+        attempt = attempt_of(
+            tool=event.tool,
+            command=event.input_excerpt if tool in SHELL_TOOLS else "",
+            output=event.output_excerpt,
+            failed=event.is_error or event.exit_code not in (None, 0),
+            call_id=event.call_id,
+            line=0,
+            at=self._clock.now_ms(),
+        )
+        self._staging(event).stage(project, [_tool_line(attempt)])
+
+    def _turn(self, project: ProjectId, event: TurnEnded) -> None:
+        flushed = self._flush(event.host, event.session_id)
+        counted = Activity(
+            turns=1 if event.settled else 0,
+            tokens=event.tokens or 0,
+            inserts=flushed.said + flushed.proved,
+        )
+        self._tell(project, counted, urgent=flushed.said > 0)
+
+    def _end(self, project: ProjectId, event: SessionEnded) -> None:
+        flushed = self._flush(event.host, event.session_id)
+        Staging(self._paths, event.host, event.session_id).drop()
+        counted = Activity(inserts=flushed.said + flushed.proved)
+        self._tell(project, counted, urgent=flushed.said > 0, ended=True)
+
+    def _sweep(self) -> None:
+        """Save what sessions left that were killed between two turns."""
+        now = self._clock.now_ms()
+        for host, session in left_behind(self._paths, now=now, older_than_ms=LEFT_BEHIND_MS):
+            with suppress(Busy, Unavailable):
+                self._flush(host, session)
+                Staging(self._paths, host, session).drop()
+
+    def _flush(self, host: str, session_id: str) -> _Flushed:
+        flushed = _Flushed()
+
+        def take(staged: Staged) -> tuple[JsonValue, Sequence[str]]:
+            outcomes = Outcomes.resume(staged.carried)
+            entries = [
+                entry for entry in _entries(staged, outcomes) if entry.key not in staged.logged
+            ]
+            project = self._paths.project(staged.project)
+            session_log.append(project, entries, self._clock.now_ms())
+            flushed.said = sum(isinstance(entry, Said) for entry in entries)
+            flushed.proved = len(entries) - flushed.said
+            return outcomes.carry(), [entry.key for entry in entries]
+
+        Staging(self._paths, host, session_id).flush(take)
+        return flushed
+
+    def _tell(
+        self, project: ProjectId, counted: Activity, *, urgent: bool, ended: bool = False
+    ) -> None:
+        """Count, and ask for a sync: at once after a statement, soon after a session's end."""
+        if not (urgent or ended or counted.turns or counted.tokens or counted.inserts):
+            return
+        specs: tuple[JobSpec, ...] = ()
+        if urgent or ended:
+            priority = Priority.INTERACTIVE if urgent else Priority.BULK
+            specs = (JobSpec(kind=JobKind.SYNC, project=project, priority=priority),)
+        entry = Accepted(project=project, counted=counted, specs=specs)
+        try:
+            queue = triggers.open_for_hook(self._paths, self._clock)
+        except (Busy, Unavailable, Corrupt):
+            triggers.spooled(self._paths, self._clock, entry)
+            return
+        try:
+            queue.accept(entry)
+        except Busy:
+            triggers.spooled(self._paths, self._clock, entry)
+        finally:
+            queue.close()
+
+    def _staging(self, event: PromptSubmitted | ToolFinished) -> Staging:
+        return Staging(self._paths, event.host, event.session_id)
+
+
+def _tool_line(attempt: Attempt) -> Line:
+    return {
+        "t": "tool",
+        "tool": attempt.tool,
+        "command": attempt.command,
+        "failed": attempt.failed,
+        "diagnosis": attempt.diagnosis,
+        "passed": attempt.passed,
+        "call": attempt.call_id,
+        "at": attempt.at,
+    }
+
+
+def _entries(staged: Staged, outcomes: Outcomes) -> list[Entry]:
+    entries: list[Entry] = []
+    for line in staged.said:
+        match line:
+            case {
+                "kind": str(kind),
+                "statement": str(statement),
+                "sentence": str(sentence),
+                "at": int(at),
+            }:
+                entries.append(
+                    Said(
+                        kind=FactKind(kind),
+                        statement=statement,
+                        sentence=sentence,
+                        session_id=staged.session_id,
+                        host=staged.host,
+                        at=at,
+                    )
+                )
+    for line in staged.tools:
+        attempt = _attempt(line)
+        fixed = None if attempt is None else outcomes.observe(attempt)
+        if fixed is not None:
+            entries.append(Proved(fixed=fixed, session_id=staged.session_id, host=staged.host))
+    return entries
+
+
+def _attempt(line: Line) -> Attempt | None:
+    match line:
+        case {
+            "tool": str(tool),
+            "command": str(command),
+            "failed": bool(failed),
+            "passed": bool(passed),
+            "call": str(call),
+            "at": int(at),
+        }:
+            found = line.get("diagnosis")
+            return Attempt(
+                tool=tool,
+                command=command,
+                failed=failed,
+                diagnosis=found if isinstance(found, str) else None,
+                passed=passed,
+                call_id=call,
+                line=0,
+                at=at,
+            )
+        case _:
+            return None

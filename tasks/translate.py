@@ -1,0 +1,115 @@
+"""Turning a waiting statement into the English fact it is.
+
+One job per statement: it asks the model once, checks that the answer is a translation and not
+something else, and in one commit records the fact and releases everything that waited with the same
+words. The fact's identity stays keyed on the original wording and its quotes stay as they were
+said. Without a model the job waits, visibly; the statement is never stored in another language and
+never lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from storage.language import detect
+
+from storage.authority import payloads
+from storage.errors import Invalid, ModelUnavailable
+from storage.jobs import JobKind, JobSpec, Priority
+from storage.records import DeferredStatement, JsonValue, RedactedText, statement_key
+from storage.redaction import is_clean
+from tasks.analyst_facts import Intake
+from tasks.context import Context, Finished
+from tasks.llm import LanguageModel
+from tasks.prompts import TRANSLATE, prompt
+
+MAX_JOBS: Final = 200
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+
+
+def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
+    """Translate the named statement, or ask for one job per waiting statement.
+
+    Raises:
+        MissingModel: none is configured; the job waits.
+        ModelUnavailable: no answer, or one that is no translation.
+    """
+    authority = context.open_authority()
+    with authority.read() as reads:
+        waiting = {item.statement_id: item for item in reads.deferred()}
+    wanted = args.get("statement")
+    if wanted is None:
+        groups = {_group(item): item.statement_id for item in waiting.values()}
+        jobs = [_job(context, identity) for identity in list(groups.values())[:MAX_JOBS]]
+        return Finished(successors=tuple(jobs), note=f"{len(waiting)} waiting")
+    statement = waiting.get(str(wanted))
+    if statement is None:
+        return Finished(note="not waiting any more")
+    english = translation(
+        context.model(), statement.original, limit=context.settings.model.max_output_tokens
+    )
+    same = [item for item in waiting.values() if _group(item) == _group(statement)]
+    with authority.read() as reads:
+        intake = Intake(reads, context.project, context.clock.now_ms())
+        recorded = intake.record(
+            original=statement.original,
+            statement=english,
+            kind=statement.kind,
+            evidence=[item.evidence for item in same],
+            at=min(item.evidence.observed_at for item in same),
+            confidence=1.0,
+            tags={"lang": statement.lang},
+            analyst=context.settings.model.name,
+        )
+    if recorded is None:
+        raise Invalid("the translated statement is not fit to keep")
+    context.lease.check()
+    authority.append(
+        [
+            *intake.drafts,
+            *(payloads.statement_released(item.statement_id, "translated") for item in same),
+        ],
+        stamp=context.lease.stamp,
+        guard=context.lease.check,
+    )
+    embed = JobSpec(kind=JobKind.EMBED, project=context.project)
+    wants = context.settings.encoder.provider != "none"
+    return Finished(successors=(embed,) if wants else (), note=f"{len(same)} released")
+
+
+def translation(model: LanguageModel, original: str, *, limit: int) -> RedactedText:
+    """The English of one statement, checked.
+
+    Raises:
+        ModelUnavailable: the answer is empty, cut, too long, not English, has lost a code span or
+            gained something credential-shaped; asking again may help.
+    """
+    tokens = min(limit, max(256, min(2_048, len(original) // 2)))
+    completion = model.complete(prompt(TRANSLATE), original, max_output_tokens=tokens)
+    text = " ".join(completion.text.split()).strip()
+    if len(text) > 1 and text[0] in '"“' and text[-1] in '"”' and original[:1] not in '"“«':
+        text = text[1:-1].strip()
+    if not text or completion.truncated or len(text) > max(400, 3 * len(original)):
+        raise ModelUnavailable("the model's answer is no translation")
+    if not detect(text).english or not is_clean(text):
+        raise ModelUnavailable("the model's answer is no English statement")
+    if any(span not in text for span in _CODE.findall(original)):
+        raise ModelUnavailable("the model's answer lost a literal name")
+    return RedactedText(text)
+
+
+def _group(statement: DeferredStatement) -> tuple[str, str]:
+    """Statements with one key are one fact, quoted more than once."""
+    return statement.kind.value, statement_key(statement.original)
+
+
+def _job(context: Context, statement_id: str) -> JobSpec:
+    return JobSpec(
+        kind=JobKind.TRANSLATE,
+        project=context.project,
+        subject=statement_id,
+        args={"statement": statement_id},
+        priority=Priority.CORRECTION,
+    )
