@@ -138,10 +138,10 @@ class QueueFile:
                 one.db.close()
 
     def _held(self) -> _Held:
+        if self._closed:
+            raise Unavailable("the queue is closed")
         held: _Held | None = getattr(self._local.by_thread, "held", None)
         if held is None:
-            if self._closed:
-                raise Unavailable("the queue is closed")
             db = open_database(
                 self.paths.queue, durability="FULL", busy_ms=self._busy_ms, autocheckpoint=0
             )
@@ -214,7 +214,8 @@ def _ready(paths: HomePaths) -> bool:
     except Busy:
         return False
     try:
-        return schema_version(db) >= current_version("queue")
+        with translated(paths.queue.name):
+            return int(db.pragma("user_version")) >= current_version("queue")
     except Busy:
         return False
     finally:

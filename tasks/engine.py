@@ -31,7 +31,7 @@ from tasks.reconcile import Reconciler, bound_projects
 from tasks.schedule import Planner, entries
 from tasks.tick import Ticker
 
-IDLE_S = 1.0
+IDLE_S = 2.0
 """An idle worker looks again this often even if no bell rang: clocks step, datagrams get lost."""
 FAULT_S = 0.25
 GUARD_NAME = "worker.lock"
