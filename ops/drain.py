@@ -56,9 +56,10 @@ class Progress:
         return f"{self.finished} done, {len(self.pending)} to do{doing}{again}"
 
 
-def look(db: apsw.Connection, project: ProjectId, now: int) -> Progress:
-    """Where the project's work stands at this moment."""
-    jobs = list_jobs(db, project=project, limit=MAX_LISTED)
+def look(db: apsw.Connection, project: ProjectId, now: int, *, since: int = 0) -> Progress:
+    """Where the project's work stands now; what ended before `since` is not spoken of."""
+    listed = list_jobs(db, project=project, limit=MAX_LISTED)
+    jobs = [job for job in listed if job.finished_at is None or job.finished_at >= since]
     still = [job for job in jobs if job.state in _OPEN]
     held = [job for job in still if job.waiting_for in _WAITS_FOR_OTHERS]
     pending = [job for job in still if job not in held and _comes_soon(job, now)]
@@ -80,6 +81,7 @@ def wait_drained(
     clock: Clock,
     *,
     between: Callable[[Progress], None],
+    since: int = 0,
     patience_s: float = PATIENCE_S,
 ) -> Progress:
     """Return once the project's work is done; `between` hears of every change and every look.
@@ -90,7 +92,11 @@ def wait_drained(
     """
     pause = threading.Event()
     with closing(open_queue_reader(paths)) as db:
-        seen, version, progress = time.monotonic(), -1, look(db, project, clock.now_ms())
+        seen, version, progress = (
+            time.monotonic(),
+            -1,
+            look(db, project, clock.now_ms(), since=since),
+        )
         while progress.pending:
             between(progress)
             pause.wait(LOOK_EVERY_S)
@@ -99,7 +105,7 @@ def wait_drained(
                 if current != version:
                     seen = time.monotonic()
                 version = current
-                progress = look(db, project, clock.now_ms())
+                progress = look(db, project, clock.now_ms(), since=since)
             if time.monotonic() - seen > patience_s:
                 raise Unavailable(f"the work does not go on: {progress.line}")
     return progress

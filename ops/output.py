@@ -44,7 +44,7 @@ def printable(text: str) -> str:
             shown.append("�" if character != "\N{ZERO WIDTH JOINER}" else character)
         else:
             shown.append(character)
-    return "".join(shown).strip()
+    return "".join(shown)
 
 
 def console(*, stderr: bool = False) -> Console:
