@@ -14,6 +14,7 @@ from typing import Final
 import apsw
 
 from storage.records import (
+    TERMINAL_STANDINGS,
     Chunk,
     ChunkId,
     Collection,
@@ -27,12 +28,15 @@ from storage.records import (
     FactId,
     FactKind,
     Origin,
+    ProjectId,
     Provenance,
     RedactedText,
     SourceCursor,
     SourceRef,
     Standing,
     Trust,
+    digest_of,
+    fact_id,
 )
 
 
@@ -135,6 +139,19 @@ class Reads:
         """The fact, whatever its standing."""
         row = self.db.execute(SELECT_FACT, (fact_id,)).fetchone()
         return self._fact(row) if row else None
+
+    def fact_id_for(self, project: ProjectId, kind: FactKind, original: str) -> FactId:
+        """The id under which to record a wording now.
+
+        The wording's own id, unless a fact of that id has ended: an ended fact is never reopened,
+        so saying it again later takes the next id of a fixed series.
+        """
+        base = fact_id(project, kind, original)
+        candidate, turn = base, 1
+        while (known := self.fact(candidate)) is not None and known.standing in TERMINAL_STANDINGS:
+            turn += 1
+            candidate = FactId("mem_" + digest_of(base, str(turn))[:32])
+        return candidate
 
     def facts(self, *, as_of: int | None = None) -> list[Fact]:
         """All facts in the order they were recorded; with `as_of`, those that held at that time."""
