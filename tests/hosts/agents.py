@@ -272,9 +272,10 @@ class ClaudeHome(Home):
         found = self.config_dir.glob("projects/*/*.jsonl")
         return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
-    def run(self, *args: str, env: Mapping[str, str] | None = None) -> Run:
-        """`claude ARGS` to its end, allowed to use its ordinary tools."""
-        own = {
+    def environment(self) -> dict[str, str]:
+        """The environment of a Claude Code that asks nobody but the scripted model."""
+        return {
+            **Home.environment(self),
             "CLAUDE_CONFIG_DIR": str(self.config_dir),
             "CLAUDE_CODE_TMPDIR": str(self.temp),
             "ANTHROPIC_BASE_URL": self.model_url,
@@ -284,7 +285,10 @@ class ClaudeHome(Home):
             "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        merged = {**self.environment(), **own, **(env or {})}
+
+    def run(self, *args: str, env: Mapping[str, str] | None = None) -> Run:
+        """`claude ARGS` to its end, allowed to use its ordinary tools."""
+        merged = {**self.environment(), **(env or {})}
         tools = ("--allowedTools", "Bash", "Read", "Write", "Edit", "Agent", "Task")
         return self.execute([str(CLAUDE), *args, *tools], merged, timeout_s=RUN_TIMEOUT_S)
 

@@ -165,8 +165,8 @@ def test_claude_code_itself_finds_the_plugin_valid(home: ClaudeHome) -> None:
     """The host's own validator accepts what is installed."""
     target = claude_target(home.config_dir)
 
-    env = {**home.environment(), "CLAUDE_CONFIG_DIR": str(home.config_dir)}
-    run = home.execute([str(CLAUDE), "plugin", "validate", str(target)], env, timeout_s=30)
+    command = [str(CLAUDE), "plugin", "validate", str(target)]
+    run = home.execute(command, home.environment(), timeout_s=30)
 
     assert run.code == 0, run.out + run.err
 
