@@ -10,9 +10,10 @@ from ops.invocation import Invocation, shared_options
 from ops.lessons import STANDING_STYLES, lesson_json, lessons_of, rows, validity
 from ops.output import count, show, styled, table
 from ops.project import current_project, opened
+from ops.services import consumer_pids
 from storage.clock import DAY_MS, parse_instant, utc_day
 from storage.errors import Invalid
-from storage.records import TERMINAL_STANDINGS, JsonValue
+from storage.records import TERMINAL_STANDINGS, FactKind, JsonValue
 
 
 class Day(click.ParamType[int]):
@@ -100,3 +101,30 @@ def recall(
         return
     people = [*answer_lines(answer), *(explanation(answer) if explain else ())]
     show(invocation.as_json, answer_json(answer), people)
+
+
+@click.command()
+@click.argument("text")
+@click.option(
+    "--kind", type=click.Choice([kind.value for kind in FactKind]), help="[default: as worded]"
+)
+@shared_options(project=True)
+def remember(invocation: Invocation, text: str, kind: str | None) -> None:
+    """Remember TEXT: one statement, in your words. It is on disk when this returns.
+
+    The consumer takes it into the memory; until it runs, the statement waits.
+    """
+    from hooks.record import remember as record
+
+    project = current_project(invocation)
+    accepted = record(
+        invocation.paths,
+        project.binding.project_id,
+        text,
+        clock=invocation.clock,
+        kind=FactKind(kind) if kind else None,
+    )
+    runs = bool(consumer_pids(invocation.paths))
+    hint = "The consumer takes it in now." if runs else "The consumer takes it in: ops start"
+    value: dict[str, JsonValue] = {"ok": True, "kind": accepted.value, "consumer": runs}
+    show(invocation.as_json, value, [f"Noted as a {accepted.value}. {hint}"])
