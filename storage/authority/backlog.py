@@ -21,6 +21,11 @@ from storage.events import Event
 
 SELECT_ANCHOR: Final = "SELECT bytes FROM journals WHERE day = ? AND writer = ?"
 SELECT_ANCHORS: Final = "SELECT day, writer, bytes FROM journals"
+SELECT_SEEN: Final = "SELECT day, writer, bytes + ignored FROM journals"
+UPSERT_IGNORED: Final = (
+    "INSERT INTO journals (day, writer, bytes, ignored) VALUES (?, ?, 0, ?)"
+    " ON CONFLICT (day, writer) DO UPDATE SET ignored = ? - bytes"
+)
 UPSERT_ANCHOR: Final = (
     "INSERT INTO journals (day, writer, bytes) VALUES (?, ?, ?)"
     " ON CONFLICT (day, writer) DO UPDATE SET bytes = excluded.bytes"
@@ -52,21 +57,26 @@ class Backlog:
         A batch that cannot be applied was never acknowledged to anyone: it stays in its file, out
         of the tables, and `verify` reports it.
         """
-        anchors = _anchors(db)
+        seen = _sizes_in(db, SELECT_SEEN)
+        grown = {s: size for s, size in self.sizes().items() if size > seen.get(s, 0)}
         pending: list[list[Located]] = []
-        for stream, size in self.sizes().items():
-            if size > anchors.get(stream, 0):
-                pending += self._whole_batches(stream, anchors.get(stream, 0))
+        for stream in grown:
+            pending += self._whole_batches(stream, self.anchored(db, stream))
         pending.sort(
             key=lambda batch: (batch[0].event.recorded_at, batch[0].stream, batch[0].start)
         )
-        return sum(len(batch) for batch in pending if self._apply_batch(db, batch))
+        count = sum(len(batch) for batch in pending if self._apply_batch(db, batch))
+        for stream, size in grown.items():
+            # Judged once and for all: a batch that was refused must not take effect weeks later,
+            # and nobody appends behind a tail (a writer whose file has one takes a new file).
+            db.execute(UPSERT_IGNORED, (stream.day, stream.writer, size, size))
+        return count
 
     def events(
         self, db: apsw.Connection, sizes: dict[Stream, int], problems: list[Problem]
     ) -> Iterator[Event]:
         """History in the order of its effect, payloads from the journal; adds what is wrong."""
-        anchors = _anchors(db)
+        anchors = _sizes_in(db, SELECT_ANCHORS)
         problems += _size_problems(anchors, sizes)
         cursors: dict[str, _Cursor] = {}
         for stream in sorted(anchors):
@@ -153,10 +163,9 @@ class _Cursor:
         return found.event
 
 
-def _anchors(db: apsw.Connection) -> dict[Stream, int]:
+def _sizes_in(db: apsw.Connection, statement: str) -> dict[Stream, int]:
     return {
-        Stream(str(day), str(writer)): int(str(size))
-        for day, writer, size in db.execute(SELECT_ANCHORS)
+        Stream(str(day), str(writer)): int(str(size)) for day, writer, size in db.execute(statement)
     }
 
 

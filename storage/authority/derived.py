@@ -19,9 +19,10 @@ from storage.terms import term_text
 CREATE_INDEXES: Final = (
     "CREATE VIRTUAL TABLE chunks_fts USING fts5 (title, text, content='', contentless_delete=1,"
     " tokenize=\"ascii tokenchars '_'\")",
-    # Journal bytes whose events are in the tables: what lies beyond was left by a crash.
+    # Journal bytes whose events are in the tables; what lies beyond was left by a crash, and
+    # `ignored` of it was looked at and found not to apply.
     "CREATE TABLE journals (day TEXT NOT NULL, writer TEXT NOT NULL, bytes INTEGER NOT NULL,"
-    " PRIMARY KEY (day, writer)) STRICT, WITHOUT ROWID",
+    " ignored INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (day, writer)) STRICT, WITHOUT ROWID",
 )
 FOLLOW: Final = (
     """CREATE TEMP TRIGGER IF NOT EXISTS chunk_indexed AFTER INSERT ON main.chunks BEGIN
