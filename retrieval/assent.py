@@ -48,7 +48,7 @@ _PHRASES_OF: Final = {
 }
 _WORDS: Final = frozenset(word for listed in _WORDS_OF.values() for word in listed.split())
 _PHRASES: Final = frozenset(phrase for listed in _PHRASES_OF.values() for phrase in listed.split())
-_SPLIT: Final = re.compile(r"[\s,.!?;:…—–()\"“”¡¿]+")
+_SPLIT: Final = re.compile(r"[\s,.!?;:…—–()\"“”¡¿、，。！？；：،]+")
 
 
 def is_assent(text: str) -> bool:

@@ -171,6 +171,7 @@ class OnnxEncoder:
     def close(self) -> None:
         with self._lock:
             self._loaded = None
+        return_memory()
 
     def _load(self) -> tuple[Any, Any]:
         with self._lock:

@@ -181,12 +181,12 @@ def top(scores: Floats, count: int) -> Numbers:
 
     A partition of a vector full of zeros has a bad case, so whole blocks are ruled out first.
     """
-    if len(scores) <= 4 * count:
+    if len(scores) < 32 * count:
         positive = np.flatnonzero(scores > 0)
     else:
         blocks = scores[: len(scores) // 16 * 16].reshape(16, -1).max(axis=0)
-        take = min(count, len(blocks))
-        threshold = max(np.partition(blocks, len(blocks) - take)[len(blocks) - take], 1e-9)
+        cut = len(blocks) - count
+        threshold = max(float(np.partition(blocks, cut)[cut]), 1e-9)
         positive = np.flatnonzero(scores >= threshold)
     order = np.argsort(-scores[positive], kind="stable")[:count]
     return np.sort(positive[order]).astype(np.int32)

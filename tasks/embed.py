@@ -46,6 +46,9 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         stored = 0 if done else _slice(context, authority, encoder)
         with authority.read() as reads:
             more = bool(reads.chunks_without_vector(encoder.collection, limit=1))
+    if not more:
+        # Loading takes half a second, keeping 150 MB: a consumer idles far longer than it works.
+        encoder.close()
     again = JobSpec(kind=JobKind.EMBED, project=context.project, priority=Priority.BULK)
     return Finished(successors=(again,) if more else (), note=f"{stored} chunks embedded")
 
