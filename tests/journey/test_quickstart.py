@@ -159,7 +159,7 @@ def _secret() -> str:
 
 @pytest.mark.parametrize("torn", [False, True], ids=["given", "found"])
 def test_a_damaged_session_teaches_what_can_be_read(person: Person, torn: bool) -> None:
-    """CRLF, NULs, a 40 MB line, a line that is no JSON and a torn last line: the rest is learned."""
+    """CRLF, NULs, 40 MB in a line, a line of no JSON, a torn last line: the rest is learned."""
     session = person.write_session(TALK)
     lines = session.read_bytes().split(b"\n")[:-1]
     giant = json.dumps({"type": "message", "text": "x" * 40_000_000}).encode()
