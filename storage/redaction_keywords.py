@@ -51,7 +51,7 @@ _PASSWORD_STEMS: Final = word_list(
 )
 _STEMS: Final = word_list(
     """
-    passw passp passc passo pass pwd psk contrase senha kennwort wachtwoord haslo heslo jelszo
+    pass pwd psk contrase senha kennwort wachtwoord haslo heslo jelszo
     salasana parola adgangskode losenord sifre secret token key credential auth
     """
 )
@@ -110,8 +110,9 @@ _BARE_SEPARATOR: Final = r"[ \t]{1,4}(?=[^\s-])"
 _SUFFIX: Final = re.compile(r"[A-Za-z0-9_.\-]{0,48}")
 _LEFT: Final = re.compile(r"[A-Za-z0-9_.$\-]{0,48}$")
 _QUOTED: Final = re.compile(r"(\\{0,4})([\"'`])((?:(?!\1\2)[^\r\n]){1,2048})\1\2")
-_BARE: Final = re.compile(r"[^\s\"'`<>,;&|\\]{1,2048}")
-_WHOLE_LINE: Final = re.compile(r"[^\s\"'`]{1,2048}(?=[ \t]*(?:\r?\n|$))")
+_BARE: Final = re.compile(r"[^\s\"'`<>,;&|\\]{1,256}")
+_BARE_REST: Final = re.compile(r"[^\s\"'`<>,;&|\\]*+")
+_WHOLE_LINE: Final = re.compile(r"[^\s\"'`]{1,256}(?=[ \t]*(?:\r?\n|$))")
 _COMMAND_BEFORE: Final = re.compile(
     r"(?:^|[\s;&|(])(?:ENV|ARG|setx?|set -\w{1,4}|setenv|-e|machine|login \S{1,64})[ \t]{1,4}$",
     re.IGNORECASE,
@@ -121,6 +122,7 @@ _QUALIFIED: Final = re.compile(
 )  # AWS::IAM::AccessKey, arn:...:secret:name
 _LINE_START: Final = re.compile(r"(?:^|\n|\\n)[ \t]*(?:export[ \t]+|[-+>][ \t]*)?$")
 _INSIDE_A_RUN: Final = frozenset("+/=%&?")
+_JUDGED: Final = 256  # the start of a value tells what it is; reading no further keeps cost linear
 _TRAILING: Final = ".,;:!?)]}"
 _FUNCTION_WORDS: Final = word_set(
     """
@@ -259,7 +261,10 @@ def _value_at(text: str, name_at: int, at: int, claim: Claim) -> Finding | None:
         return None
     value = bare.group().rstrip(_TRAILING)
     called = text[bare.end() : bare.end() + 1] in {'"', "'", "`"} and value.endswith(("(", "["))
-    return None if called else _finding(value, at, claim)
+    found = None if called else _finding(value, at, claim)
+    if found and len(bare.group()) == _JUDGED and (rest := _BARE_REST.match(text, bare.end())):
+        return Finding(found.rule, found.start, rest.end())
+    return found
 
 
 def _phrase(value: str, start: int, claim: Claim, lead: str) -> Finding | None:

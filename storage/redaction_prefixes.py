@@ -164,6 +164,9 @@ wallet-key          xprv yprv zprv tprv                                 alnum 60
 """
 
 
+_LONG: Final = 64
+
+
 @dataclass(frozen=True, slots=True)
 class _Prefix:
     rule: str
@@ -209,6 +212,9 @@ def _find(scan: re.Pattern[str], text: str, after: int, end: int) -> Iterator[Fi
         if len(value) >= prefix.shortest and not inside and _holds(prefix, value):
             after += len(value)
             yield Finding(prefix.rule, match.start(1), after)
+        elif len(value) > _LONG:
+            # Nothing in it is random, so no credential starts in it: never read it a second time.
+            after += len(value)
 
 
 def _holds(prefix: _Prefix, value: str) -> bool:

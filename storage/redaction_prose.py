@@ -168,8 +168,8 @@ def _judge(word: str, start: int, *, joined: bool, weak: bool) -> Finding | None
     start += len(word) - len(value)
     value = value.rstrip(_WRAPPING) if not weak else value.rstrip(_WRAPPING.replace("!", ""))
     value = value.split("\\n", 1)[0].split('"', 1)[0]
-    if not value.isascii() or "://" in value or not value:
-        return None
+    if not value.isascii() or "://" in value or (value.isalpha() and value[1:].islower()):
+        return None  # a word, which most are
     if may_be_spoken(value):
         plain_id = is_uuid(value) or re.fullmatch(_HEX, value) is not None
         holds = joined or (is_random(value) and not plain_id and len(value) >= 10)

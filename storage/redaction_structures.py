@@ -58,7 +58,7 @@ _SHAPES: Final[tuple[tuple[str, tuple[str, ...], str, _Check], ...]] = (
     ("totp-secret", ("otpauth://",),
      r"otpauth://[^\s\"'<>]{1,200}?secret=([A-Z2-7a-z]{12,}+)", _anything),
     ("twitter-token", ("AAAAAAAAAAAAAAAA",),
-     r"(?<![\w%])(A{16,}[A-Za-z0-9]{4,}%[\w%]{30,}+)", is_random),
+     r"(?<![\w%])(A{16,}+[A-Za-z0-9]{4,}+%[\w%]{30,}+)", is_random),
     ("password-hash", ("$",),
      r"(\$(?:2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{22,}+|(?:apr1|1|5|6|md5|sha1|7|y|gy|P|H|S)\$"
      r"(?:rounds=[0-9]{1,9}\$)?[./A-Za-z0-9$]{16,}+|argon2(?:id?|d)\$[\w=$,+/.-]{24,}+|"
