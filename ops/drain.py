@@ -67,12 +67,18 @@ def look(db: apsw.Connection, project: ProjectId, now: int, *, since: int = 0) -
         pending=tuple(pending),
         held=tuple(held),
         finished=sum(job.state is JobState.COMPLETED for job in jobs),
-        lost=tuple(job for job in jobs if job.state in {JobState.DEAD, JobState.DISCARDED}),
+        lost=tuple(job for job in jobs if _is_lost(job)),
     )
 
 
 def _comes_soon(job: JobView, now: int) -> bool:
     return job.state is JobState.LEASED or job.run_at <= now or job.waiting_for == "retry"
+
+
+def _is_lost(job: JobView) -> bool:
+    # A job that a newer event replaced did not lose its work: the new one does it.
+    refused = job.state is JobState.DISCARDED and not job.error.startswith("superseded")
+    return job.state is JobState.DEAD or refused
 
 
 def wait_drained(

@@ -64,19 +64,26 @@ def lessons_of(reads: Reads, facts: Iterable[Fact]) -> list[Lesson]:
 
 
 def rows(lessons: Sequence[Lesson]) -> list[tuple[str | Text, ...]]:
-    """kind, statement, quote and place: what `learned` shows."""
+    """The kind beside what was learned, the words where they differ from it, and their place."""
     return [
         (
             styled(lesson.fact.kind.value, STANDING_STYLES[lesson.fact.standing]),
-            lesson.fact.statement,
-            styled(shortened(lesson.quote), "dim"),
-            lesson.where,
+            _told(lesson),
         )
         for lesson in lessons
     ]
 
 
-def shortened(text: str, most: int = 120) -> str:
+def _told(lesson: Lesson) -> Text:
+    told = styled(lesson.fact.statement)
+    if lesson.quote.strip() != lesson.fact.statement.strip():
+        told.append("\n").append_text(styled(f"“{shortened(lesson.quote)}”", "dim"))
+    if lesson.where:
+        told.append("\n").append_text(styled(lesson.where, "dim"))
+    return told
+
+
+def shortened(text: str, most: int = 200) -> str:
     """`text`, its end left out when it is long."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 

@@ -31,7 +31,8 @@ from tasks.sync import RULES, analyze_job
 
 Adapter = Literal["pi", "claude"]
 SAMPLE_FOLDER: Final = "sample"
-SAMPLE_QUESTION: Final = "How do I run the integration tests, and with which package manager?"
+SAMPLE_QUESTION: Final = "Install zod with npm, then run the integration tests."
+"""A next prompt that the sample has something to say to."""
 HEAD_BYTES: Final = 1_048_576
 """A transcript says what it is within its first lines."""
 WINDOW_BYTES: Final = 4_194_304

@@ -145,7 +145,7 @@ def run(wish: Wish, invocation: Invocation, report: Report) -> Outcome:
         lessons=tuple(lessons),
         answer=answer,
         progress=progress,
-        new=stats.facts - before.facts,
+        new=stats.facts_current - before.facts_current,
     )
 
 

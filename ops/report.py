@@ -7,6 +7,7 @@ alone on standard output.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +17,17 @@ from ops.answers import Answer
 from ops.drain import Progress
 from ops.exits import Failure
 from ops.lessons import Lesson, rows
-from ops.output import console, count, printable, styled, table
+from ops.output import console, count, styled, table
 from storage.paths import HomePaths
 
 if TYPE_CHECKING:
     from rich.status import Status
 
+WAITS = {
+    "model": "needs a language model, and none is configured",
+    "budget": "the day's budget is spent",
+    "paused": "paused by a person",
+}
 SHOWN = 12
 """Facts listed; the rest is counted."""
 
@@ -77,8 +83,10 @@ class Report:
     def done(self, progress: Progress) -> None:
         """What the background did, what waits, and what was lost."""
         self._say(f"{count(progress.finished, 'job')} done.")
-        for job in progress.held:
-            self._say(f"Waits for a {job.waiting_for}: {job.kind} (see: {self._program} jobs)")
+        waits = Counter((job.kind, job.waiting_for) for job in progress.held)
+        for (kind, reason), number in sorted(waits.items()):
+            jobs = count(number, f"{kind} job")
+            self._say(f"{jobs} left for later: {WAITS.get(reason, reason)}.")
         for job in progress.lost:
             self._screen.print(styled(f"  Failed: {job.kind}: {job.error}", "red"))
         if progress.lost:
@@ -102,7 +110,7 @@ class Report:
         heading = f"Nothing new; {known} known" if not new else f"Learned {new:,}; {known} known"
         self.step(heading)
         if lessons:
-            columns = ("kind", "what was learned", "the words", "where")
+            columns = ("kind", "what was learned, and where it was said")
             self._screen.print(table(columns, rows(lessons[:SHOWN])))
         if len(lessons) > SHOWN:
             self._say(f"... and {len(lessons) - SHOWN:,} more: {self._program} facts")
@@ -112,7 +120,7 @@ class Report:
             self._say(f"Your agent would receive these {size:,} bytes before that prompt:")
             self._screen.print()
             for line in answer.block.splitlines():
-                self._screen.print(styled("  " + printable(line), "cyan"), soft_wrap=True)
+                self._screen.print(styled(line, "cyan"), soft_wrap=True)
             self._screen.print()
         else:
             self._say(f"Nothing fits, so nothing would be added ({answer.recall.reason}).")

@@ -44,7 +44,7 @@ def learned(invocation: Invocation, limit: int) -> None:
         lessons = lessons_of(reads, newest)
     value: dict[str, JsonValue] = {"learned": [lesson_json(lesson) for lesson in lessons]}
     empty = "Nothing has been learned yet. `ops status` shows whether the consumer runs."
-    columns = ("kind", "what was learned", "the words", "where")
+    columns = ("kind", "what was learned, and where it was said")
     show(invocation.as_json, value, [table(columns, rows(lessons)) if lessons else empty])
 
 
