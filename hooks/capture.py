@@ -7,7 +7,7 @@ left alone, sub-agents are not listened to. Handing the same event twice changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from hooks.events import (
 from storage import session_log
 from storage.activity import Activity
 from storage.clock import Clock
+from storage.config import Settings
 from storage.declarations import declarations
 from storage.errors import Busy, Corrupt, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
@@ -36,8 +37,6 @@ from storage.spool import Entry as Accepted
 from storage.staging import MAX_SAID, Line, Staged, Staging, left_behind
 from tasks import triggers
 
-INTERNAL: Final = "MEMORYD_INTERNAL"
-"""Set around memoryd's own agent runs: what they say is no source."""
 LEFT_BEHIND_MS: Final = 6 * 3_600_000
 
 
@@ -50,12 +49,15 @@ class _Flushed:
 
 
 class Capture:
-    """Listens to one home's sessions."""
+    """Listens to one home's sessions.
 
-    def __init__(self, paths: HomePaths, environment: Mapping[str, str], clock: Clock) -> None:
+    What is kept is no setting: the rules are the same for every project, so `settings` decides
+    nothing here. That memoryd's own agent runs are not listened to is decided where events enter.
+    """
+
+    def __init__(self, paths: HomePaths, settings: Settings, clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
-        self._is_own = bool(environment.get(INTERNAL))
 
     def handle(self, event: HookEvent) -> None:
         """Take one event.
@@ -63,7 +65,7 @@ class Capture:
         Raises:
             MemorydError: the event was not kept; a host never hears of it.
         """
-        if self._is_own or event.subagent:
+        if event.subagent:
             return
         found = lookup(self._paths, Path(event.cwd)) if event.cwd else None
         if found is None:
