@@ -118,8 +118,8 @@ def _part_humps(part: str) -> list[str]:
 def _whole_and_parts(whole: str, parts: list[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     if 0 < len(whole) <= MAX_TERM_CHARS:
-        # A lone word in wrapping signs is that word, so it is stemmed like it.
-        found[stem(whole) if whole.isalpha() and len(parts) < 2 else whole] = None
+        # Typed in lower case, `getUserName` is one word, and is stemmed like one.
+        found[stem(whole) if whole.isalpha() else whole] = None
     for part in parts:
         lowered = part.lower()[:MAX_TERM_CHARS]
         found[stem(lowered) if lowered.isalpha() else lowered] = None

@@ -77,6 +77,13 @@ SELECT_FACT_ENTITIES: Final = (
 SELECT_SUPERSEDED: Final = (
     "SELECT to_id FROM fact_links WHERE from_id = ? AND link = 'supersedes' ORDER BY to_id"
 )
+SELECT_ALL_FACT_ENTITIES: Final = (
+    "SELECT f.fact_id, t.name, t.type FROM fact_entities f JOIN entities t USING (entity_id)"
+    " ORDER BY f.fact_id, t.entity_id"
+)
+SELECT_ALL_SUPERSEDED: Final = (
+    "SELECT from_id, to_id FROM fact_links WHERE link = 'supersedes' ORDER BY from_id, to_id"
+)
 SELECT_EVIDENCE: Final = (
     f"SELECT {_EVIDENCE_COLUMNS} FROM fact_evidence f JOIN evidence e USING (evidence_id)"
     " WHERE f.fact_id = ? ORDER BY e.observed_at, e.evidence_id"
@@ -138,7 +145,15 @@ class Reads:
     def fact(self, fact_id: FactId) -> Fact | None:
         """The fact, whatever its standing."""
         row = self.db.execute(SELECT_FACT, (fact_id,)).fetchone()
-        return self._fact(row) if row else None
+        if row is None:
+            return None
+        entities = self.db.execute(SELECT_FACT_ENTITIES, (fact_id,)).fetchall()
+        superseded = self.db.execute(SELECT_SUPERSEDED, (fact_id,)).fetchall()
+        return _fact(
+            row,
+            tuple(Entity(name=str(name), type=str(kind)) for name, kind in entities),
+            tuple(FactId(str(old)) for (old,) in superseded),
+        )
 
     def fact_id_for(self, project: ProjectId, kind: FactKind, original: str) -> FactId:
         """The id under which to record a wording now.
@@ -155,7 +170,17 @@ class Reads:
 
     def facts(self, *, as_of: int | None = None) -> list[Fact]:
         """All facts in the order they were recorded; with `as_of`, those that held at that time."""
-        found = [self._fact(row) for row in self.db.execute(SELECT_FACTS).fetchall()]
+        entities: dict[str, list[Entity]] = {}
+        for key, name, kind in self.db.execute(SELECT_ALL_FACT_ENTITIES):
+            entities.setdefault(str(key), []).append(Entity(name=str(name), type=str(kind)))
+        superseded: dict[str, list[FactId]] = {}
+        for key, old in self.db.execute(SELECT_ALL_SUPERSEDED):
+            superseded.setdefault(str(key), []).append(FactId(str(old)))
+        found = [
+            _fact(row, tuple(entities.get(key, ())), tuple(superseded.get(key, ())))
+            for row in self.db.execute(SELECT_FACTS)
+            for key in (str(row[0]),)
+        ]
         return found if as_of is None else [fact for fact in found if fact.holds_at(as_of)]
 
     def evidence(self, fact_id: FactId) -> list[Evidence]:
@@ -231,28 +256,28 @@ class Reads:
             observations=row[9],
         )
 
-    def _fact(self, row: apsw.SQLiteValues) -> Fact:
-        key = str(row[0])
-        entities = self.db.execute(SELECT_FACT_ENTITIES, (key,)).fetchall()
-        supersedes = self.db.execute(SELECT_SUPERSEDED, (key,)).fetchall()
-        return Fact(
-            fact_id=FactId(key),
-            kind=FactKind(str(row[1])),
-            statement=RedactedText(str(row[2])),
-            standing=Standing(str(row[3])),
-            confidence=_float(row[4]),
-            valid_at=_int(row[5]),
-            invalid_at=_maybe_int(row[6]),
-            recorded_at=_int(row[7]),
-            expired_at=_maybe_int(row[8]),
-            subject=str(row[9]),
-            predicate=str(row[10]),
-            object=str(row[11]),
-            entities=tuple(Entity(name=str(name), type=str(kind)) for name, kind in entities),
-            supersedes=tuple(FactId(str(old)) for (old,) in supersedes),
-            tags=json.loads(str(row[12])),
-            analyst=str(row[13]),
-        )
+
+def _fact(
+    row: apsw.SQLiteValues, entities: tuple[Entity, ...], supersedes: tuple[FactId, ...]
+) -> Fact:
+    return Fact(
+        fact_id=FactId(str(row[0])),
+        kind=FactKind(str(row[1])),
+        statement=RedactedText(str(row[2])),
+        standing=Standing(str(row[3])),
+        confidence=_float(row[4]),
+        valid_at=_int(row[5]),
+        invalid_at=_maybe_int(row[6]),
+        recorded_at=_int(row[7]),
+        expired_at=_maybe_int(row[8]),
+        subject=str(row[9]),
+        predicate=str(row[10]),
+        object=str(row[11]),
+        entities=entities,
+        supersedes=supersedes,
+        tags=json.loads(str(row[12])),
+        analyst=str(row[13]),
+    )
 
 
 def _evidence(row: apsw.SQLiteValues) -> Evidence:

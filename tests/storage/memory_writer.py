@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from storage.authority import compact, journal, marker
+from storage.authority import journal, marker
 from storage.authority import payloads as say
 from storage.clock import SystemClock
 from tests.storage.memory_samples import a_document, a_fact, a_quote, opened
@@ -62,7 +62,6 @@ def arm(point: str) -> None:
             marker.swap = dying_before(marker.swap)
         case "after swap":
             marker.swap = dying_after(marker.swap)
-            compact.marker.swap = marker.swap
 
 
 def main(home: str, container: str, name: str, count: str, point: str) -> None:

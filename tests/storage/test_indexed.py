@@ -8,8 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from storage.authority import ProjectAuthority, indexed, journal
+from storage.authority import ProjectAuthority, journal
 from storage.authority import payloads as say
+from storage.authority.backlog import Backlog
 from storage.authority.derived import table_of
 from storage.clock import DAY_MS
 from storage.errors import Corrupt, Unavailable
@@ -155,7 +156,7 @@ def test_lines_of_a_failed_commit_are_taken_back(
     add(store, "a")
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexed.Backlog, "anchor", fails)
+        patch.setattr(Backlog, "anchor", fails)
         with pytest.raises(Unavailable):
             add(store, "b")
 
@@ -169,7 +170,7 @@ def leave_orphan(
 ) -> None:
     """Journalled, not committed, and the lines stay: what a crash between the two leaves."""
     with monkeypatch.context() as patch:
-        patch.setattr(indexed.Backlog, "anchor", fails)
+        patch.setattr(Backlog, "anchor", fails)
         patch.setattr(journal.Written, "undo", lambda _: False)
         drafts = [say.document_upserted(a_document(name=name)) for name in ("x", "y")]
         with pytest.raises(Unavailable):
@@ -266,7 +267,7 @@ def test_an_orphan_that_no_longer_applies_is_reported_not_applied(
     add(other, "warm")
     rationale = a_fact("why").statement
     with monkeypatch.context() as patch:
-        patch.setattr(indexed.Backlog, "anchor", fails)
+        patch.setattr(Backlog, "anchor", fails)
         patch.setattr(journal.Written, "undo", lambda _: False)
         standing = a_fact().standing
         with pytest.raises(Unavailable):
@@ -291,7 +292,7 @@ def test_a_refused_orphan_never_takes_effect_later(
     leave_orphan(store, monkeypatch)
     owned = a_document("Owned.", name="x", adapter="owner")
     with monkeypatch.context() as patch:
-        patch.setattr(indexed.Backlog, "_whole_batches", lambda *_: [])
+        patch.setattr(Backlog, "_whole_batches", lambda *_: [])
         store.append([say.document_upserted(owned)])
     store.append([say.document_deleted(owned.key, T0)])
 
