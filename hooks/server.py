@@ -33,7 +33,8 @@ from storage.paths import HomePaths
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BACKLOG = 128
+BACKLOG = 1_024
+"""A full backlog is an error for the client at once, not a wait."""
 LOG_NAME = "server.log"
 
 
@@ -163,12 +164,16 @@ def bind(path: Path) -> socket.socket:
         Unavailable: the folder is not ours, or the system refuses.
     """
     private_directory(path.parent)
+    # Renamed into place once it listens: a socket that can be seen can be connected to. The name is
+    # no longer than the final one, which may be as long as the system allows.
+    fresh = path.with_name(path.name[:-1] + "~")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     umask = os.umask(0o177)
     try:
-        path.unlink(missing_ok=True)
-        listener.bind(os.fspath(path))
+        fresh.unlink(missing_ok=True)
+        listener.bind(os.fspath(fresh))
         listener.listen(BACKLOG)
+        fresh.rename(path)
     except OSError as cause:
         listener.close()
         raise Unavailable(f"{path.name}: cannot listen there ({cause.strerror})") from cause

@@ -29,6 +29,8 @@ MAX_WAITING_BYTES: Final = 1_048_576
 MAX_OPEN_REQUESTS: Final = 256
 """Requests of one client that wait for their answer; beyond it is cut off."""
 _READ: Final = 65_536
+_ACCEPTS: Final = 64
+"""Connections taken at once before others are served."""
 _TICK_S: Final = 1.0
 
 PeerUid = Callable[[socket.socket], int | None]
@@ -144,13 +146,17 @@ class Service:
             self._close()
 
     def _accept(self) -> None:
-        try:
-            link, _ = self._listener.accept()
-        except OSError as problem:
-            if problem.errno in (errno.EMFILE, errno.ENFILE):
-                # Without a free descriptor the listener stays readable: make room or spin.
-                self._drop_idlest()
-            return
+        for _ in range(_ACCEPTS):
+            try:
+                link, _ = self._listener.accept()
+            except OSError as problem:
+                if problem.errno in (errno.EMFILE, errno.ENFILE):
+                    # Without a free descriptor the listener stays readable: make room or spin.
+                    self._drop_idlest()
+                return
+            self._admit(link)
+
+    def _admit(self, link: socket.socket) -> None:
         if self._peer_uid(link) != os.geteuid():
             self.refused += 1
             link.close()

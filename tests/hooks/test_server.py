@@ -1,0 +1,431 @@
+"""The resident server answers, and nobody can stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hooks.events import PromptSubmitted, TurnEnded
+from hooks.server import Server, take_lock
+from storage.clock import SystemClock
+from storage.errors import Unavailable
+from storage.paths import HomePaths
+from tests.hooks.serverside import Listener, Running, a_server, read_line, short_home
+from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
+from tests.support import wait_until
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A server over the ten facts."""
+    with short_home() as home, a_server(home) as server:
+        yield server
+
+
+def recall(server: Running, query: str, **fields: object) -> dict[str, object]:
+    """The result of a recall op."""
+    answer = server.ask({"op": "recall", "cwd": "/work", "query": query, **fields})
+    assert answer["ok"] is True
+    result = answer["result"]
+    assert isinstance(result, dict)
+    return result
+
+
+def prompt_frame(prompt: str, *, reply: str = "raw", cwd: str = "/work") -> dict[str, object]:
+    """A Claude Code prompt hook."""
+    payload = {"session_id": "s1", "cwd": cwd, "prompt": prompt, "transcript_path": "/t.jsonl"}
+    return {
+        "op": "hook",
+        "host": "claude",
+        "event": "UserPromptSubmit",
+        "reply": reply,
+        "payload": payload,
+    }
+
+
+def test_recall_finds_a_fact_and_renders_it(running: Running) -> None:
+    """An answer holds the items, their scores, and the block a prompt would get."""
+    result = recall(running, "which local database is used")
+
+    found = result["recall"]
+    assert isinstance(found, dict)
+    assert found["items"][0]["text"] == FACTS[0]
+    assert str(result["block"]).startswith("<private_memory")
+
+
+def test_what_is_recorded_later_is_recalled_at_once(running: Running) -> None:
+    """A commit of another process is in the next answer."""
+    assert recall(running, "who reviews terraform plans")["block"] == ""
+    store = a_store(running.paths.home, SystemClock())
+    remember(store, [a_fact("Terraform plans are reviewed by the platform team.")])
+    store.close()
+
+    assert "Terraform" in str(recall(running, "who reviews terraform plans")["block"])
+
+
+def test_a_prompt_gets_the_hosts_own_json(running: Running) -> None:
+    """A raw reply is one line that the host reads as it is."""
+    with running.connect() as link:
+        link.sendall(json.dumps({"v": 1, "id": "1", **prompt_frame("which database")}).encode())
+        link.sendall(b"\n")
+        shown = json.loads(read_line(link))
+
+    context = shown["hookSpecificOutput"]["additionalContext"]
+    assert FACTS[0] in context
+    wait_until(lambda: len(running.listener.events) == 1, what="the captured prompt")
+    assert isinstance(running.listener.events[0], PromptSubmitted)
+
+
+def test_a_prompt_without_an_answer_gets_an_empty_line(running: Running) -> None:
+    """Nothing to say is an empty line: the host prints nothing."""
+    with running.connect() as link:
+        for prompt, cwd in (("ok, continue", "/work"), ("which database", "/elsewhere")):
+            frame = {"v": 1, "id": "1", **prompt_frame(prompt, cwd=cwd)}
+            link.sendall(json.dumps(frame).encode() + b"\n")
+            assert read_line(link) == b"\n"
+
+
+def test_every_event_goes_to_capture(running: Running) -> None:
+    """Events without an answer are acknowledged and written down, in order."""
+    stop = {"op": "hook", "host": "claude", "event": "Stop", "reply": "json"}
+    answer = running.ask({**stop, "payload": {"session_id": "s1", "cwd": "/work"}})
+
+    assert answer == {"v": 1, "id": "t", "ok": True, "result": None}
+    wait_until(lambda: len(running.listener.events) == 1, what="the captured event")
+    assert isinstance(running.listener.events[0], TurnEnded)
+
+
+def test_a_broken_capture_does_not_cost_the_answer(running: Running) -> None:
+    """Capture fails, prompts are answered; the failure is counted and logged without words."""
+    running.listener.broken = True
+
+    answer = running.ask(prompt_frame("which database", reply="json"))
+
+    assert answer["ok"] is True
+    assert answer["result"]
+    wait_until(lambda: "capture_failed" in str(running.ask({"op": "stats"})), what="the count")
+    log = (running.paths.logs / "server.log").read_text(encoding="ascii")
+    assert "capture.failed" in log
+    assert "RuntimeError" in log
+    assert "broken" not in log
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"op": "hook", "host": "nobody", "event": "Stop", "payload": {}},
+        {"op": "hook", "host": "claude", "event": "Stop"},
+        {"op": "hook", "host": "claude", "event": "Stop", "payload": [1]},
+        {"op": "dance"},
+        {"op": "recall", "cwd": 7, "query": ["x"], "limit": "many", "expansions": {"a": 1}},
+        {"op": "recall", "cwd": "\0", "query": "which database"},
+    ],
+)
+def test_an_odd_request_is_answered_and_forgotten(
+    running: Running, frame: dict[str, object]
+) -> None:
+    """A request that means nothing gets an answer, and the next one works."""
+    assert running.ask(frame)["id"] == "t"
+
+    assert running.alive()
+    assert recall(running, "which local database")["block"]
+
+
+def test_a_malformed_line_is_refused_and_the_connection_goes_on(running: Running) -> None:
+    """Noise between two frames costs an error line, not the connection."""
+    with running.connect() as link:
+        link.sendall(b'not json\n\n{"v":9,"id":"x","op":"ping"}\n{"v":1,"id":"y","op":"ping"}\n')
+
+        answers: list[dict[str, object]] = []
+        while len(answers) < 3:
+            answers += [json.loads(line) for line in read_line(link).splitlines()]
+
+    assert [answer["ok"] for answer in answers] == [False, False, True]
+
+
+def test_half_frames_of_many_clients_wait_without_harm(running: Running) -> None:
+    """A frame may come byte by byte, cut inside a character, while others are served."""
+    frame = json.dumps(
+        {"v": 1, "id": "é", "op": "recall", "cwd": "/work", "query": "which database é"},
+        ensure_ascii=False,
+    ).encode()
+    with running.connect() as slow, running.connect() as silent:
+        silent.sendall(frame[:20])
+        for at in range(len(frame)):
+            slow.sendall(frame[at : at + 1])
+            if at % 40 == 0:
+                assert running.alive()
+        slow.sendall(b"\n")
+        assert json.loads(read_line(slow))["id"] == "é"
+
+
+def test_an_endless_line_costs_its_sender_the_connection(running: Running) -> None:
+    """More than a mebibyte without a newline: hung up, everyone else is served."""
+    with running.connect() as link:
+        try:
+            for _ in range(40):
+                link.sendall(b"x" * 65_536)
+            assert link.recv(10) == b""
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+
+    assert running.alive()
+
+
+def test_clients_killed_at_any_moment_do_no_harm(running: Running) -> None:
+    """Reset before, in the middle of and right after a question: no answer, no trouble."""
+    frame = json.dumps({"v": 1, "id": "1", **prompt_frame("which database")}).encode() + b"\n"
+    reset = struct.pack("ii", 1, 0)
+    for number in range(120):
+        link = running.connect()
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        link.sendall(frame * (number % 3) + frame[: number % len(frame)])
+        link.close()
+
+    assert running.alive()
+    assert recall(running, "which local database")["block"]
+
+
+def wait_for_hangup(link: socket.socket, burst: bytes) -> bool:
+    """Send without reading until the other side hangs up; False if it never does."""
+    link.settimeout(10)
+    try:
+        for _ in range(4_000):
+            link.sendall(burst)
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    return False
+
+
+def test_a_client_that_never_reads_is_cut_off(running: Running) -> None:
+    """Answers pile up to a bound, then the connection goes; the server's memory does not."""
+    frame = json.dumps(
+        {"v": 1, "id": "i" * 180, "op": "recall", "cwd": "/work", "query": "which database"}
+    ).encode()
+    with running.connect() as deaf:
+        assert wait_for_hangup(deaf, (frame + b"\n") * 50)
+
+    assert running.alive()
+
+
+def test_fuzzed_frames_never_stop_it(running: Running) -> None:
+    """A thousand damaged frames, one after the other, then a whole one."""
+    chance = random.Random(11)
+    whole = json.dumps({"v": 1, "id": "1", **prompt_frame("which database")}).encode()
+    for _ in range(40):
+        with running.connect() as link:
+            damaged = bytearray()
+            for _ in range(25):
+                piece = bytearray(whole)
+                for _ in range(chance.randrange(1, 6)):
+                    piece[chance.randrange(len(piece))] = chance.randrange(256)
+                damaged += piece + b"\n"
+            try:
+                link.sendall(damaged)
+            except (BrokenPipeError, ConnectionResetError):
+                continue
+
+    assert running.alive()
+
+
+def test_two_hundred_connections_at_once_are_all_served(running: Running) -> None:
+    """Many sessions of one person are no attack."""
+    links = [running.connect() for _ in range(200)]
+    try:
+        for number, link in enumerate(links):
+            frame = {"v": 1, "id": str(number), "op": "recall", "cwd": "/work", "query": "database"}
+            link.sendall(json.dumps(frame).encode() + b"\n")
+        for number, link in enumerate(links):
+            assert json.loads(read_line(link))["id"] == str(number)
+    finally:
+        for link in links:
+            link.close()
+
+
+def test_beyond_the_cap_the_idlest_connection_goes(running: Running) -> None:
+    """Six hundred silent connections do not keep the next client out."""
+    with ExitStack() as links:
+        for _ in range(600):
+            links.enter_context(running.connect())
+        assert running.alive()
+
+
+def test_another_user_is_turned_away() -> None:
+    """Whoever is not us gets no byte, and we are still served."""
+    strangers = [True, True, False]
+
+    def uid_of(_link: socket.socket) -> int:
+        return os.geteuid() + 1 if strangers.pop(0) else os.geteuid()
+
+    with short_home() as home, a_server(home, peer_uid=uid_of) as server:
+        for _ in range(2):
+            with server.connect() as link:
+                try:
+                    link.sendall(b'{"v":1,"id":"1","op":"ping"}\n')
+                    assert link.recv(100) == b""
+                except (BrokenPipeError, ConnectionResetError):
+                    continue
+        assert server.alive()
+
+
+def test_the_socket_is_private(running: Running) -> None:
+    """Mode 0600 in a folder of mode 0700."""
+    assert stat.S_IMODE(running.paths.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(running.paths.socket.parent.stat().st_mode) == 0o700
+
+
+def test_a_long_home_gets_a_short_socket(tmp_path: Path) -> None:
+    """A path longer than the system accepts is served at a private stand-in."""
+    home = tmp_path / ("h" * 80) / ("i" * 40)
+    home.mkdir(parents=True, mode=0o700)
+
+    with a_server(home) as server:
+        assert server.alive()
+        assert len(os.fsencode(server.paths.socket)) <= 104
+    assert not server.paths.socket.exists()
+
+
+def test_a_store_deleted_underneath_is_no_memory(running: Running) -> None:
+    """The folder is gone: silence, no error; a new store there is found again."""
+    assert recall(running, "which local database")["block"]
+    shutil.rmtree(running.paths.project(PROJECT).root)
+
+    assert recall(running, "which local database")["block"] == ""
+
+    store = a_store(running.paths.home, SystemClock())
+    remember(store, [a_fact("The project uses a local Postgres database now.")])
+    store.close()
+    assert "Postgres" in str(recall(running, "which local database")["block"])
+
+
+def test_a_damaged_store_is_an_empty_answer(running: Running) -> None:
+    """Garbage where the database was: the prompt goes through with nothing, the log has a line."""
+    database = running.paths.project(PROJECT).database
+    for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
+        database.with_name(name).unlink(missing_ok=True)
+    database.write_bytes(b"garbage " * 4_096)
+    database.chmod(0o600)
+
+    with running.connect() as link:
+        link.sendall(json.dumps({"v": 1, "id": "1", **prompt_frame("which database")}).encode())
+        link.sendall(b"\n")
+        assert read_line(link) == b"\n"
+    assert running.alive()
+    assert "request.failed" in (running.paths.logs / "server.log").read_text(encoding="ascii")
+
+
+def test_a_second_server_leaves_quietly(running: Running) -> None:
+    """The lock is taken: exit code 0, and the first goes on."""
+    second = Server(running.paths, clock=SystemClock(), environment={}, new_capture=Listener)
+
+    assert second.run() == 0
+    assert running.alive()
+
+
+def test_a_stale_socket_is_replaced() -> None:
+    """What a killed server left behind does not keep the next one from starting."""
+    with short_home() as home:
+        paths = HomePaths(home)
+        paths.shared.mkdir(mode=0o700)
+        dead = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        dead.bind(os.fspath(paths.socket))
+        dead.close()
+
+        with a_server(home) as server:
+            wait_until(lambda: _answers(server), what="the new server")
+
+
+def _answers(server: Running) -> bool:
+    try:
+        return server.alive()
+    except OSError:
+        return False
+
+
+def test_stopping_removes_the_socket_and_frees_the_lock() -> None:
+    """After the end nothing is left but the lock file, and it is free."""
+    with short_home() as home:
+        with a_server(home) as server:
+            assert server.alive()
+        assert server.exit_code == 0
+        assert not server.paths.socket.exists()
+        lock = take_lock(server.paths.server_lock)
+        assert lock is not None
+        os.close(lock)
+
+
+def test_it_leaves_when_its_home_is_gone() -> None:
+    """No orphan: the deleted home ends the server by itself."""
+    with short_home() as home, a_server(home) as server:
+        assert server.alive()
+        shutil.rmtree(home)
+
+        server.thread.join(20)
+
+        assert not server.thread.is_alive()
+        assert server.exit_code == 0
+        home.mkdir(mode=0o700)
+
+
+def test_it_leaves_when_its_socket_is_gone() -> None:
+    """Without a socket nobody can reach it: it makes room for the next server."""
+    with short_home() as home, a_server(home) as server:
+        server.paths.socket.unlink()
+
+        server.thread.join(20)
+
+        assert server.exit_code == 0
+
+
+def test_it_leaves_after_the_set_silence() -> None:
+    """An idle limit ends a server that nobody asks anything."""
+    with short_home() as home, a_server(home, idle_exit_s=1) as server:
+        server.thread.join(20)
+
+        assert server.exit_code == 0
+
+
+def test_a_home_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A server does not make a home that a person deleted."""
+    server = Server(HomePaths(tmp_path / "gone"), clock=SystemClock(), environment={})
+
+    with pytest.raises(Unavailable):
+        server.run()
+    assert not (tmp_path / "gone").exists()
+
+
+def test_recall_can_be_switched_off() -> None:
+    """The setting silences prompts and says so to people."""
+    with short_home() as home:
+        config = HomePaths(home).config
+        config.parent.mkdir(mode=0o700)
+        config.write_text("[recall]\nenabled = false\n", encoding="utf-8")
+        with a_server(home) as server:
+            assert recall(server, "which local database")["block"] == ""
+            config.write_text("[recall]\nenabled = true\nmax_items = 1\n", encoding="utf-8")
+            assert recall(server, "which local database")["block"]
+
+
+def test_stats_hold_numbers_and_no_words(running: Running) -> None:
+    """Counts, sizes and ids; nothing that was asked or remembered."""
+    recall(running, "which local database is durable")
+
+    stats = running.ask({"op": "stats"})["result"]
+
+    assert isinstance(stats, dict)
+    assert stats["projects"][0]["chunks"] == len(FACTS)
+    assert stats["counts"]["recall"] == 1
+    assert stats["rss_bytes"] > 1_000_000
+    assert "durable" not in json.dumps(stats)
+    log = (running.paths.logs / "server.log").read_text(encoding="ascii")
+    assert "durable" not in log
