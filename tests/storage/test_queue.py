@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,22 @@ def test_a_retry_that_meets_a_follow_up_hands_its_history_over(
     assert claimed(queue).attempt == 2
 
 
+def test_a_crash_that_meets_a_follow_up_is_remembered(queue: JobQueue, clock: ManualClock) -> None:
+    """Steady events must not give a poison task a fresh start after every crash."""
+    crashes = []
+    for _ in range(2):
+        queue.enqueue([spec()])
+        running = claimed(queue)
+        queue.enqueue([spec()])
+        clock.advance(LEASE_MS)
+        queue.reap(max_crashes=3)
+        waiting = queue.jobs(state=JobState.AVAILABLE)
+        crashes.append([view.crashes for view in waiting])
+        assert state_of(queue, running.job_id) is JobState.DISCARDED
+
+    assert crashes == [[1], [2]]
+
+
 def test_acknowledge_and_successors_are_one_step(queue: JobQueue) -> None:
     """A refused successor leaves the job leased; an accepted one waits when the job is done."""
     queue.enqueue([spec()])
@@ -158,7 +174,7 @@ def test_no_ending_is_accepted_from_a_stale_token(
     clock.advance(LEASE_MS)
     queue.reap()
     current = claimed(queue)
-    endings = {
+    endings: dict[str, Callable[[], object]] = {
         "acknowledge": lambda: queue.acknowledge(stale),
         "retry": lambda: queue.retry(stale, "x"),
         "snooze": lambda: queue.snooze(stale, clock.now_ms(), "budget"),

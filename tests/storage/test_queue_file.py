@@ -1,4 +1,4 @@
-"""The queue's file: made once, checked on open, never rebuilt over something else, durable as asked."""
+"""The queue's file: made once, checked on open, never rebuilt over another, durable as asked."""
 
 from __future__ import annotations
 

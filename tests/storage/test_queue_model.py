@@ -29,7 +29,7 @@ from tests.support import ManualClock
 LEASE_MS = 10_000
 MAX_CRASHES = 3
 Key = tuple[str, str]
-KEYS: list[Key] = [("p1", "a"), ("p1", "b"), ("p2", "a")]
+KEYS: list[Key] = [("p1", "a"), ("p2", "a")]
 
 
 @dataclass
@@ -104,7 +104,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Events
 
-    @rule(key=st.sampled_from(KEYS), later=st.sampled_from([0, 0, 5_000]))
+    @rule(key=st.sampled_from(KEYS), later=st.sampled_from([0, 0, 0, 5_000]))
     def enqueue(self, key: Key, later: int) -> None:
         """An event: joins, makes a follow-up, or supersedes a job that ran."""
         now = self.clock.now_ms()
@@ -290,11 +290,11 @@ class QueueMachine(RuleBasedStateMachine):
 
 def test_the_queue_does_what_its_model_does() -> None:
     """Enqueue, claim, crash, expire, finish, cancel, event during a run, clock jumps, reboots."""
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         QueueMachine,
         settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
+            max_examples=120,
+            stateful_step_count=50,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
