@@ -65,7 +65,9 @@ def boundary(raw: bytes, at: int, floor: int) -> int:
                 run -= 1
             begins = (back - run) % 2 == 0
             length = 6 if raw[back + 1] == 0x75 else 2
-            return back if begins and back + length > at else at
+            if begins and back + length > at:
+                return back
+            break
     while at > floor and raw[at] & 0xC0 == 0x80:
         at -= 1
     return at

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hooks import courier
@@ -21,6 +21,7 @@ VALUES: Final = st.dictionaries(TEXT, TEXT | st.lists(TEXT, max_size=3), max_siz
 
 
 @given(VALUES, st.booleans(), st.integers(12, 60))
+@example({"0000\x1fࠀ𐀀𐀀\r𐀀0\r\r\x80\x80": ""}, False, 12)
 def test_trimmed_json_is_still_json(value: dict[str, object], ascii_only: bool, keep: int) -> None:
     """Cutting strings at any place never breaks an escape, a character or the structure."""
     raw = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8")
