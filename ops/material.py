@@ -21,7 +21,8 @@ from storage.jobs import JobKind, JobSpec, Priority
 from storage.paths import HomePaths, ProjectPaths
 from storage.projects import lookup
 from storage.records import JsonValue, ProjectId, canonical_json, digest_of
-from storage.redaction import redact_json
+from storage.redaction import is_clean, redact_json
+from storage.sentences import sentences
 from tasks.sources import Checkouts
 from tasks.sources.catalogue import claude_projects, pi_sessions
 from tasks.sources.claude import ClaudeSource
@@ -135,12 +136,31 @@ def _adopted(
     for number, line in _lines(transcript.path, max_line_bytes):
         copied += _UNREADABLE * (number - 1 - written)
         moved = {**line, "cwd": str(location)} if "cwd" in line else line
-        copied += canonical_json(redact_json(moved)) + b"\n"
+        copied += canonical_json(redact_json(_without_secrets(moved))) + b"\n"
         written = number
     copy = folder / name
     if not copy.exists() or copy.read_bytes() != copied:
         replace_file(copy, bytes(copied))
     return copy
+
+
+def _without_secrets(value: JsonValue) -> JsonValue:
+    """The value less every sentence that holds a credential.
+
+    Such a statement is never learned; its redacted form, read again, would look like a clean one.
+    """
+    if isinstance(value, str):
+        if is_clean(value):
+            return value
+        for sentence in sentences(value):
+            if not is_clean(sentence):
+                value = value.replace(sentence, "")
+        return value
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_without_secrets(item) for item in value]
+    return value
 
 
 def _lines(

@@ -233,25 +233,16 @@ def program_pids(program: Program, paths: HomePaths) -> list[int]:
     return [] if pid is None else [pid]
 
 
-def stop_pid(pid: int) -> bool:
+def stop_pid(program: Program, paths: HomePaths, pid: int) -> bool:
     """Ask somebody's process to end, and end it if it does not; False when it was gone already."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         return False
-    if not _happens(lambda: not _exists(pid), STOP_S):
+    # Its lock and its socket go with it; the process entry may stay until its parent looks.
+    if not _happens(lambda: pid not in program_pids(program, paths), STOP_S):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return True
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
     return True
 
 

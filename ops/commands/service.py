@@ -41,7 +41,7 @@ def stop(invocation: Invocation) -> None:
     lines = []
     for program in (WORKER, SERVER):
         for pid in program_pids(program, invocation.paths):
-            if stop_pid(pid):
+            if stop_pid(program, invocation.paths, pid):
                 stopped.append({"name": program.name, "pid": pid})
                 lines.append(f"The {program.title} (process {pid}) has stopped.")
     show(invocation.as_json, {"ok": True, "stopped": stopped}, lines or ["Nothing was running."])

@@ -23,9 +23,10 @@ from storage.config import StorageSettings
 from storage.paths import HomePaths
 from storage.projects import bindings
 from tasks.sources.pi import folder_name
-from tests.support import START_AT
 
 RUN_TIMEOUT_S = 180
+SAID_AT = 1_748_779_200_000
+"""2025-06-01T12:00:00Z: long ago for any machine that runs this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def session_lines(
     cwd: Path, messages: Sequence[tuple[str, str]], name: str
 ) -> list[Mapping[str, object]]:
     """The lines of a Pi session file."""
-    at = iso(START_AT)
+    at = iso(SAID_AT)
     lines: list[Mapping[str, object]] = [
         {"type": "session", "version": 3, "id": name, "timestamp": at, "cwd": os.fspath(cwd)}
     ]
@@ -165,7 +166,7 @@ def session_lines(
     for number, (role, text) in enumerate(messages):
         ident = f"{number:08x}"
         content = [{"type": "text", "text": text}]
-        message = {"role": role, "content": content, "timestamp": START_AT + number * 1000}
+        message = {"role": role, "content": content, "timestamp": SAID_AT + number * 1000}
         lines.append(
             {
                 "type": "message",
