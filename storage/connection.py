@@ -46,8 +46,11 @@ def open_database(
     create: bool = False,
     busy_ms: int = BUSY_TIMEOUT_MS,
     autocheckpoint: int = 1_000,
+    shrinkable: bool = False,
 ) -> apsw.Connection:
     """A read-write connection in WAL mode; `create` makes the file (0600) and its folder (0700).
+
+    `shrinkable` lets a new file give free pages back (`PRAGMA incremental_vacuum`).
 
     Raises:
         Unavailable: missing, not ours, or not a private regular file.
@@ -64,6 +67,9 @@ def open_database(
             str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
         )
         _settle(db, busy_ms)
+        if shrinkable and path.stat().st_size == 0:
+            # Takes effect only before the first page is written, and switching to WAL writes it.
+            db.pragma("auto_vacuum", 2)
         if db.pragma("journal_mode", "wal") != "wal":
             db.close()
             raise Unavailable(f"{path.name}: this file system does not support SQLite's WAL mode")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import apsw
@@ -29,7 +29,8 @@ class Migration:
 def migrations(family: Family) -> tuple[Migration, ...]:
     """All steps of one family, in order, numbered 1..n without gaps."""
     found: list[Migration] = []
-    folder = files("storage") / "migrations" / family
+    # Not importlib.resources: its import alone costs a prompt hook several milliseconds.
+    folder = Path(__file__).with_name("migrations") / family
     for entry in sorted(folder.iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".sql"):
             number, _, name = entry.name.removesuffix(".sql").partition("_")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import apsw
 
 from storage.atomic import file_lock, sync_directory
-from storage.authority import derived, marker, promote
+from storage.authority import marker
 from storage.authority.compact import CompactContainer
 from storage.authority.image import Image
-from storage.authority.indexed import IndexedContainer
 from storage.authority.payloads import job_applied
 from storage.authority.port import Appended, Authority, Container, Problem, VerifyReport
 from storage.authority.reads import Reads, Stats
@@ -26,6 +27,9 @@ from storage.errors import CapacityExceeded, NotInitialized
 from storage.events import EventDraft
 from storage.paths import ProjectPaths
 from storage.records import Collection, JobStamp, ProjectId
+
+if TYPE_CHECKING:
+    from storage.authority.indexed import IndexedContainer
 
 __all__ = [
     "Appended",
@@ -40,6 +44,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+AnyContainer: TypeAlias = "CompactContainer | IndexedContainer"
 
 
 def open_authority(
@@ -69,11 +74,10 @@ def open_authority(
 def _create(paths: ProjectPaths, project: ProjectId, container: Container, busy_ms: int) -> None:
     private_directory(paths.root)
     private_directory(paths.memory)
-    db = open_database(paths.database, create=True, busy_ms=busy_ms)
+    db = open_database(paths.database, create=True, busy_ms=busy_ms, shrinkable=True)
     try:
         if marker.exists(db):
             return
-        derived.connect(db)
         with transaction(db):
             if marker.exists(db):
                 return
@@ -81,6 +85,8 @@ def _create(paths: ProjectPaths, project: ProjectId, container: Container, busy_
             if container == "compact":
                 marker.insert_compact(db, project, Image.empty().pack())
             else:
+                from storage.authority import promote
+
                 promote.make_tables(db)
                 marker.insert_indexed(db, project)
     finally:
@@ -107,8 +113,13 @@ class ProjectAuthority:
         self._clock = clock
         self._settings = settings
         self._busy_ms = busy_ms
-        self._open: CompactContainer | IndexedContainer = self._compact()
-        self._current()
+        db = open_database(paths.database, busy_ms=busy_ms)
+        try:
+            found = marker.header(db, project)
+            self._open = self._compact(db) if found.mode == marker.COMPACT else self._indexed(db)
+        except BaseException:
+            db.close(True)
+            raise
 
     @property
     def project(self) -> ProjectId:
@@ -171,6 +182,8 @@ class ProjectAuthority:
         """See the port."""
         store = self._current()
         if isinstance(store, CompactContainer):
+            from storage.authority import promote
+
             db, load = store.promotable()
             # When another process did it meanwhile, that is the wanted state.
             with suppress(marker.ContainerChanged):
@@ -179,40 +192,38 @@ class ProjectAuthority:
 
     def close(self) -> None:
         """See the port."""
-        self._open.close()
+        self._open.release().close(True)
 
-    def _change(self, call: Callable[[CompactContainer | IndexedContainer], T]) -> T:
+    def _change(self, call: Callable[[AnyContainer], T]) -> T:
         try:
             return self._routed(call)
         except CapacityExceeded:
             self.promote()
             return self._routed(call)
 
-    def _routed(self, call: Callable[[CompactContainer | IndexedContainer], T]) -> T:
+    def _routed(self, call: Callable[[AnyContainer], T]) -> T:
         try:
             return call(self._current())
         except marker.ContainerChanged:
             return call(self._current())
 
-    def _current(self) -> CompactContainer | IndexedContainer:
+    def _current(self) -> AnyContainer:
         """The container that the mode marker names now."""
         if isinstance(self._open, CompactContainer):
             found = self._open.header()
             if found.mode == marker.INDEXED:
-                old, self._open = self._open, self._indexed()
-                old.close()
+                self._open = self._indexed(self._open.release())
         return self._open
 
-    def _compact(self) -> CompactContainer:
+    def _compact(self, db: apsw.Connection) -> AnyContainer:
         return CompactContainer(
-            self._paths,
-            self._project,
-            clock=self._clock,
-            settings=self._settings,
-            busy_ms=self._busy_ms,
+            db, self._paths, self._project, clock=self._clock, settings=self._settings
         )
 
-    def _indexed(self) -> IndexedContainer:
+    def _indexed(self, db: apsw.Connection) -> AnyContainer:
+        # Here, not above: a prompt hook over a compact store need not pay for the journal.
+        from storage.authority.indexed import IndexedContainer
+
         return IndexedContainer(
-            self._paths, self._project, clock=self._clock, busy_ms=self._busy_ms
+            db, self._paths, self._project, clock=self._clock, busy_ms=self._busy_ms
         )

@@ -8,7 +8,7 @@ to `promote`, which the router calls when the store is full.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -21,15 +21,18 @@ from storage.authority.port import Appended, VerifyReport
 from storage.authority.reads import Reads
 from storage.clock import Clock
 from storage.config import StorageSettings
-from storage.connection import open_database, transaction
-from storage.errors import CapacityExceeded
+from storage.connection import transaction
+from storage.errors import Busy, CapacityExceeded
 from storage.events import EventDraft
 from storage.paths import ProjectPaths
 from storage.records import Collection, JobStamp, ProjectId
 
 T = TypeVar("T")
 CHECKPOINT_PAGES: Final = 256
-"""A commit writes its row to the WAL: fold it back after about 1 MiB."""
+"""A commit writes its whole row to the WAL: fold it back after about 1 MiB."""
+WAL_REST_BYTES: Final = 1_048_576
+MAX_WAL_BYTES: Final = 8_388_608
+"""Beyond this, a reader that pins the WAL holds writers back."""
 
 
 class CompactContainer:
@@ -37,18 +40,21 @@ class CompactContainer:
 
     def __init__(
         self,
+        db: apsw.Connection,
         paths: ProjectPaths,
         project: ProjectId,
         *,
         clock: Clock,
         settings: StorageSettings,
-        busy_ms: int,
     ) -> None:
+        self._wal = paths.database.with_name(paths.database.name + "-wal")
         self._project = project
         self._clock = clock
         self._settings = settings
-        self._db = open_database(paths.database, busy_ms=busy_ms, autocheckpoint=CHECKPOINT_PAGES)
-        self._writer = "writer_" + secrets.token_hex(8)
+        self._db = db
+        self._db.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        self._db.pragma("journal_size_limit", WAL_REST_BYTES)
+        self._writer = "writer_" + os.urandom(8).hex()
         self._cached: tuple[int, Image] | None = None
 
     def append(
@@ -128,10 +134,10 @@ class CompactContainer:
         """The connection and the loader that promotion works with."""
         return self._db, self._load
 
-    def close(self) -> None:
-        """Release the file."""
+    def release(self) -> apsw.Connection:
+        """Give the connection back; this container is done."""
         self._cached = None
-        self._db.close(True)
+        return self._db
 
     def _write(
         self,
@@ -140,6 +146,7 @@ class CompactContainer:
         guard: Callable[[], None] | None,
     ) -> tuple[int, T | None]:
         """The new revision and what `work` gave; None when the stamp was applied before."""
+        self._require_room_in_wal()
         with transaction(self._db):
             image = self._image()
             assert self._cached is not None
@@ -160,6 +167,16 @@ class CompactContainer:
             revision = marker.swap(self._db, self._project, revision, stored)
         self._cached = (revision, image)
         return revision, given
+
+    def _require_room_in_wal(self) -> None:
+        try:
+            size = self._wal.stat().st_size
+        except FileNotFoundError:
+            return
+        if size > MAX_WAL_BYTES:
+            frames, folded = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if folded < frames:
+                raise Busy("a reader holds the write-ahead log; writing waits until it is done")
 
     def _admit(self, image: Image) -> None:
         raw, chunks = image.sizes()

@@ -8,9 +8,10 @@ Payloads live in the journal alone.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final
 
 import apsw
 
@@ -19,25 +20,33 @@ from storage.authority.backlog import Backlog
 from storage.authority.port import Appended, Problem, VerifyReport
 from storage.authority.reads import Reads
 from storage.clock import Clock, utc_day
-from storage.connection import open_database, open_readonly, translated
+from storage.connection import open_readonly, translated
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft
 from storage.paths import ProjectPaths
 from storage.records import Collection, JobStamp, ProjectId
 from storage.schema import require_current
 
+CHECKPOINT_PAGES: Final = 1_000
+
 
 class IndexedContainer:
     """One open indexed authority; use from one thread."""
 
     def __init__(
-        self, paths: ProjectPaths, project: ProjectId, *, clock: Clock, busy_ms: int
+        self,
+        db: apsw.Connection,
+        paths: ProjectPaths,
+        project: ProjectId,
+        *,
+        clock: Clock,
+        busy_ms: int,
     ) -> None:
         self._paths = paths
         self._project = project
         self._clock = clock
         self._busy_ms = busy_ms
-        self._db = open_database(paths.database, busy_ms=busy_ms)
+        self._db = db
         require_current(self._db, "memory", paths.database.name)
         self._backlog = Backlog(paths.events)
         self._writer = _new_writer()
@@ -148,11 +157,12 @@ class IndexedContainer:
 
         return self._write(work, self._clock.now_ms(), None, None)[1] or 0
 
-    def close(self) -> None:
-        """Release the files."""
-        for db in (*self._idle, self._db):
+    def release(self) -> apsw.Connection:
+        """Close what is ours and give the connection back; this container is done."""
+        for db in self._idle:
             db.close(True)
         self._idle = []
+        return self._db
 
     def _write(
         self,
@@ -236,4 +246,4 @@ class IndexedContainer:
 
 
 def _new_writer() -> str:
-    return "writer_" + secrets.token_hex(8)
+    return "writer_" + os.urandom(8).hex()

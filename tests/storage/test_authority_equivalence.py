@@ -131,7 +131,7 @@ def state(store: ProjectAuthority) -> object:
         )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches, st.integers(0, 12))
 def test_one_trace_gives_one_state_in_both_containers(
     trace: list[list[EventDraft]], promoted_after: int

@@ -7,11 +7,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from storage.authority import ProjectAuthority, marker, open_authority
+from storage.authority import ProjectAuthority, compact, marker, open_authority
 from storage.authority import payloads as say
 from storage.authority.image import Image
 from storage.config import StorageSettings
-from storage.errors import Corrupt, NewerSchema, NotInitialized, Unavailable, WrongOwner
+from storage.errors import Busy, Corrupt, NewerSchema, NotInitialized, Unavailable, WrongOwner
 from storage.records import ProjectId
 from tests.storage.memory_samples import (
     COLLECTION,
@@ -205,3 +205,30 @@ def test_an_authority_opens_for_its_own_project_only(home: Path) -> None:
             clock=StepClock(),
             settings=StorageSettings(),
         )
+
+
+def test_a_reader_that_pins_the_log_holds_writers_back(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing is refused as busy while the log cannot be folded back, and goes on afterwards."""
+    monkeypatch.setattr(compact, "MAX_WAL_BYTES", 20_000)
+    store = opened(home)
+    store.append([say.document_upserted(a_document())])
+    pin = apsw.Connection(str(paths_in(home).database))
+    pin.execute("BEGIN; SELECT revision FROM compact_authority").fetchall()
+    written: list[int] = []
+
+    def write_on() -> None:
+        for number in range(200):
+            store.append([say.document_upserted(a_document(f"Text {number}."))])
+            written.append(number)
+
+    with pytest.raises(Busy, match="write-ahead log"):
+        write_on()
+
+    assert 0 < len(written) < 100
+    pin.execute("ROLLBACK")
+    pin.close()
+    store.append([say.document_upserted(a_document("free again"))])
+    assert store.verify().problems == ()
+    store.close()
