@@ -68,11 +68,13 @@ class Endpoint:
         connection = self._connection()
         try:
             connection.request("POST", self._parts.path + path, data, self._headers())
-            if connection.sock is not None:
-                connection.sock.settimeout(max(0.01, deadline - time.monotonic()))
-            response = connection.getresponse()
-            raw = _read(response, connection.sock, deadline)
-            status = response.status
+            # Kept by hand: an answer without keep-alive takes the socket off its connection.
+            sock = connection.sock
+            if sock is not None:
+                sock.settimeout(max(0.01, deadline - time.monotonic()))
+            with connection.getresponse() as response:
+                raw = _read(response, sock, deadline)
+                status = response.status
         except (OSError, http.client.HTTPException) as cause:
             raise ModelUnavailable(f"the model endpoint failed ({type(cause).__name__})") from cause
         finally:

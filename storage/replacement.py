@@ -74,7 +74,7 @@ _EVERYWHERE: Final = frozenset(
         r"\w+",
         "repo repository project codebase code package monorepo everywhere anywhere all"
         " every always never again repositorio proyecto repositório projeto dépôt projet"
-        " projekt progetto hand hands manually",
+        " projekt progetto hand hands manually everything anything todo tudo tout alles tutto",
     )
 )
 
