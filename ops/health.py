@@ -6,6 +6,7 @@ showing them, and the exit code, to `ops doctor`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ import apsw
 
 from ops.hosts import TITLES, HostState, host_states
 from ops.services import SERVER, WORKER, consumer_pids, server_answers
+from storage.clock import Clock
 from storage.config import load_settings
 from storage.connection import (
     MINIMUM_SQLITE,
@@ -32,6 +34,7 @@ from storage.connection import (
 )
 from storage.errors import Corrupt, MemorydError
 from storage.paths import HomePaths
+from storage.projects import Binding, bindings
 
 Verdict = Literal["ok", "warn", "fail"]
 LOW_DISK_BYTES = 500_000_000
@@ -68,6 +71,24 @@ def check_home(home: HomePaths, environment: Mapping[str, str]) -> Iterator[Chec
     yield _attempt("settings", lambda: _settings(home, environment), "Correct that line.")
     yield _attempt("queue", lambda: _sound(home.queue), "Losing this file costs time, not memory.")
     yield _hook_errors(home)
+
+
+def check_projects(
+    home: HomePaths, environment: Mapping[str, str], clock: Clock
+) -> Iterator[Check]:
+    """Whether each bound project's memory opens; a missing one is reported, never made anew."""
+    try:
+        known = bindings(home)
+    except MemorydError as error:
+        hint = "Nothing is inferred from it: restore it from a backup."
+        yield Check(name="projects", verdict="fail", found=str(error), hint=hint)
+        return
+    for binding in known:
+        hint = "Nothing was changed. Restore it from a backup, or unbind the folder."
+        check = _attempt(
+            "memory", functools.partial(_memory, binding, home, environment, clock), hint
+        )
+        yield replace(check, found=f"{binding.location}: {check.found}")
 
 
 def check_services(home: HomePaths) -> Iterator[Check]:
@@ -161,6 +182,17 @@ def _sound(path: Path) -> str:
     if answer != "ok":
         raise Corrupt(f"{path.name}: {answer}")
     return f"{path.name}, {path.stat().st_size / 1e6:,.1f} MB, sound"
+
+
+def _memory(binding: Binding, home: HomePaths, environment: Mapping[str, str], clock: Clock) -> str:
+    from storage.authority import open_authority
+
+    paths = home.project(binding.project_id)
+    settings = load_settings(home, environment, paths)
+    authority = open_authority(paths, binding.project_id, clock=clock, settings=settings.storage)
+    with closing(authority), authority.read() as reads:
+        stats = reads.stats()
+        return f"{authority.container}, {stats.facts_current} facts, {stats.events} events"
 
 
 def _hook_errors(home: HomePaths) -> Check:

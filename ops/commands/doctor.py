@@ -7,7 +7,15 @@ from collections.abc import Mapping
 import click
 
 from ops.exits import Exit
-from ops.health import Check, Verdict, check_home, check_hosts, check_machine, check_services
+from ops.health import (
+    Check,
+    Verdict,
+    check_home,
+    check_hosts,
+    check_machine,
+    check_projects,
+    check_services,
+)
 from ops.invocation import Invocation, shared_options
 from ops.output import count, show, styled, table
 from storage.records import JsonValue
@@ -26,6 +34,7 @@ def doctor(invocation: Invocation) -> None:
     checks = [
         *check_machine(invocation.paths),
         *check_home(invocation.paths, invocation.environment),
+        *check_projects(invocation.paths, invocation.environment, invocation.clock),
         *check_services(invocation.paths),
         *check_hosts(invocation.environment),
     ]

@@ -10,10 +10,19 @@ import pytest
 
 from ops.cli import main
 from ops.exits import Exit
-from ops.health import Check, check_home, check_hosts, check_machine, check_services
+from ops.health import (
+    Check,
+    check_home,
+    check_hosts,
+    check_machine,
+    check_projects,
+    check_services,
+)
 from ops.hosts import HOSTS, HostName, agent_folder, connect, disconnect, host_states
 from storage.clock import SystemClock
+from storage.config import StorageSettings
 from storage.paths import HomePaths
+from storage.projects import bind
 from storage.queue import open_queue
 
 
@@ -87,6 +96,35 @@ def test_a_damaged_queue_fails_and_is_left_alone(paths: HomePaths, user: dict[st
 
     assert check.verdict == "fail"
     assert paths.queue.read_bytes() == damaged
+
+
+def test_a_memory_that_is_gone_fails_and_is_not_made_anew(
+    paths: HomePaths, user: dict[str, str], tmp_path: Path
+) -> None:
+    """A sound one is counted; a missing file is reported for the folder it belonged to."""
+    clock = SystemClock()
+    binding = bind(paths, tmp_path, clock=clock, settings=StorageSettings())
+    sound = list(check_projects(paths, user, clock))
+    database = paths.project(binding.project_id).database
+    database.unlink()
+
+    gone = list(check_projects(paths, user, clock))
+
+    assert [(check.verdict, check.found) for check in sound] == [
+        ("ok", f"{tmp_path}: compact, 0 facts, 0 events")
+    ]
+    assert [check.verdict for check in gone] == ["fail"]
+    assert str(tmp_path) in gone[0].found
+    assert not database.exists()
+
+
+def test_a_damaged_registry_fails(paths: HomePaths, user: dict[str, str]) -> None:
+    """Nothing is inferred from it: the check fails instead of showing no projects."""
+    paths.registry.write_text("{}")
+
+    checks = list(check_projects(paths, user, SystemClock()))
+
+    assert [(check.name, check.verdict) for check in checks] == [("projects", "fail")]
 
 
 def test_failures_of_hooks_are_counted(paths: HomePaths, user: dict[str, str]) -> None:
