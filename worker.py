@@ -36,19 +36,19 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _build(paths: HomePaths) -> LeasedHuey:
+def _build(paths: HomePaths, **engine_options: Any) -> LeasedHuey:
     from tasks.queue import build_huey
 
-    return build_huey(paths, os.environ, SystemClock())
+    return build_huey(paths, os.environ, SystemClock(), **engine_options)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the worker; its exit code."""
+def main(argv: Sequence[str] | None = None, **engine_options: Any) -> int:
+    """Run the worker; its exit code. `engine_options` go to `tasks.engine.Engine`."""
     options = _arguments(argv)
     paths = HomePaths(home_directory(options.home, os.environ))
     try:
         configure(paths, SystemClock())
-        built = _build(paths)
+        built = _build(paths, **engine_options)
         consumer = built.create_consumer(
             workers=options.workers or built.engine.settings.queue.workers,
             graceful_signal="TERM",

@@ -155,9 +155,11 @@ class Heartbeat:
         """
         renewable = []
         for lease in self.held():
+            if lease.lost.is_set():
+                continue
             if not lease.overran:
                 renewable.append(lease)
-            elif not lease.lost.is_set():
+            else:
                 lease.lost.set()
                 get_logger().error("job.overran", job_id=lease.job.job_id, kind=lease.job.kind)
         until = self._clock.boot_ms() + self._lease_ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from storage.errors import Invalid, UnknownJob
@@ -79,6 +79,8 @@ def _plain(message: Any) -> dict[str, Any]:
     for name in INSTANTS:
         if isinstance(fields[name], datetime):
             fields[name] = fields[name].isoformat()
+        elif isinstance(fields[name], timedelta):
+            fields[name] = fields[name].total_seconds()
     for name in NESTED:
         if fields[name] is not None:
             fields[name] = _plain(fields[name])

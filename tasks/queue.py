@@ -239,6 +239,11 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
                 args=fields,
             )
             return self.engine.queue.enqueue([spec])[0]
+        if getattr(task, "eta", None) is not None:
+            # One row with its time, instead of Huey's hops from queue to schedule and back.
+            if task.expires:
+                task.resolve_expires(self.utc)
+            return self.add_schedule(task)
         return super().enqueue(task)
 
     def dequeue(self) -> Any:
@@ -258,7 +263,10 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
     def _task_of(self, lease: ActiveLease) -> Any:
         job = lease.job
         if job.kind == FOREIGN:
-            return self.deserialize_task(job.message)
+            task = self.deserialize_task(job.message)
+            # The claim has decided that the time has come; Huey would ask its own clock again.
+            task.eta = None
+            return task
         made = self._kinds.get(job.kind)
         if made is None:
             raise UnknownJob(f"no body is registered for jobs of kind {job.kind!r}")
@@ -281,6 +289,10 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
         if not run.executed:
             raise Refused("revoked, expired or cancelled before it ran")
         return run.done or Done(following=tuple(run.outbox))
+
+    def _get_timestamp(self) -> datetime:
+        moment = datetime.fromtimestamp(self.engine.queue.clock.now_ms() / 1000, UTC)
+        return moment.replace(tzinfo=None)
 
     def _run_post_execute(self, task: Any, task_value: Any, exception: Exception | None) -> None:
         run = self.storage.current()
