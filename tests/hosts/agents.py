@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -86,6 +86,18 @@ class Run:
     out: str
     err: str
     took_ms: float
+
+
+def within(limit_ms: float, attempt: Callable[[], Run]) -> Run:
+    """The first of three runs that took less than `limit_ms`, else the third.
+
+    A busy machine delays one run or another; a wait that is built in shows in all three.
+    """
+    for _ in range(2):
+        run = attempt()
+        if run.took_ms < limit_ms:
+            return run
+    return attempt()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,15 @@ Owns starting and stopping both, connecting an agent to them, and knowing when n
 do. Leaves the agents to ``agents`` and what was learned to the tests.
 """
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from hooks.recall_client import call
 from ops.hosts import HostName, connect
-from ops.services import SERVER, WORKER, server_answers, server_pid, start, stop_pid
+from ops.services import SERVER, WORKER, server_answers, start
 from storage.clock import SystemClock
 from storage.config import StorageSettings
 from storage.jobs import JobState
@@ -55,9 +57,12 @@ def memoryd_stack(home: Path, user: Home, host: HostName) -> Iterator[HomePaths]
 def await_server_and_stop_it(paths: HomePaths) -> None:
     """Return once a server somebody else started has answered and ended."""
     wait_until(lambda: server_answers(paths), what="nobody started the recall server")
-    pid = server_pid(paths)
-    assert pid is not None
-    assert stop_pid(pid)
+    answer = call(paths, "ping", {}, timeout_ms=5_000)
+    assert isinstance(answer, dict)
+    pid = answer["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not server_answers(paths), what="the recall server did not end")
 
 
 def wait_until_recalled(paths: HomePaths, folder: Path, question: str) -> None:

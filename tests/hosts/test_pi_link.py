@@ -62,11 +62,15 @@ def test_an_answer_arrives_in_milliseconds(short_dir: Path) -> None:
 @pytest.mark.parametrize("manner", ["silent", "garbage", "giant", "hang_up", "deaf"])
 def test_a_bad_server_costs_at_most_the_deadline(short_dir: Path, manner: Manner) -> None:
     """Whatever the server does, the question settles in time, with nothing."""
-    with FakeServer(short_dir / "s", manner):
-        out = script(short_dir / "s", "const a = await ask(); out.a = a.answer; out.ms = a.ms;")
+    # The best of three: a busy machine delays one, a wait that is built in shows in all.
+    waits: list[float] = []
+    for _ in range(3):
+        with FakeServer(short_dir / "s", manner):
+            out = script(short_dir / "s", "const a = await ask(); out.a = a.answer; out.ms = a.ms;")
+        assert out["a"] is None
+        waits.append(cast("float", out["ms"]))
 
-    assert out["a"] is None
-    assert cast("float", out["ms"]) < DEADLINE_MS + 120
+    assert min(waits) < DEADLINE_MS + 20
 
 
 def test_a_server_that_hangs_is_not_asked_for_ever(short_dir: Path) -> None:
