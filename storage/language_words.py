@@ -7,14 +7,14 @@ one language has and English never borrows. Nothing here is taken from any test 
 from typing import Final
 
 _TABLE: Final = """
-en: the a an is are was were be been being am to of in for on with and or not but by at from it
-    its this that these those as if when while use uses used do does did done never always must
-    should would could can cannot will before after until than over under into then only all any
-    no every each per via you we they he she his her their our your my me us which who whom whose
-    what where why how many much has have had there here so such also just both either neither
-    instead between because about during without within against through up out off more most less
-    least other same don't doesn't isn't it's let make run keep set get new prefer avoid ensure
-    still once yet where's
+en: i me him them may might shall another some few too very well own the a an is are was were be
+    been being am to of in for on with and or not but by at from it its this that these those as
+    if when while use uses used do does did done never always must should would could can cannot
+    will before after until than over under into then only all any no every each per via you we
+    they he she his her their our your my us which who whom whose what where why how many much has
+    have had there here so such also just both either neither instead between because about during
+    without within against through up out off more most less least other same don't doesn't isn't
+    it's let make run keep set get new prefer avoid ensure still once yet where's
 es: de la el los las que en a un una unos unas nada algo nadie alguien por con para no se es del
     al lo como más pero sus su le les ya este esta estos estas esto ese esa eso sí porque cuando
     muy sin sobre también hay siempre nunca antes después debe deben ser está están son fue eran

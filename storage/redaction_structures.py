@@ -83,14 +83,17 @@ _SPELLED: Final[tuple[tuple[str, str, str, _Check], ...]] = (
      r"private[ _-]?key[^\n]{0,40}?(0x[0-9a-f]{64})(?![0-9a-f])", _anything),
 )  # fmt: skip
 
+# Where a token can start: not inside a word, or after an escape whose last letter looks like one.
+_EDGE: Final = r"(?:(?<![\w~%\\./-])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=[0-9]m)|(?<=/bot))"
+
 # rule, what is easy to find, what must stand before it, the longest that can be.
 _TAILED: Final = (
-    ("discord-token", r"\.[\w-]{6}\.[\w-]{20,}+", r"(?<![\w.])[MNO][\w-]{22,27}$", 29),
-    ("telegram-token", r":AA[\w-]{28,}+", r"(?<![0-9.])[0-9]{8,10}$", 12),
-    ("mailchimp-key", r"-us[0-9]{1,2}(?!\w)", r"(?<![\w-])[0-9a-f]{32}$", 33),
-    ("terraform-token", r"\.atlasv1\.[\w-]{16,}+", r"[A-Za-z0-9]{6,20}$", 21),
-    ("asana-token", r":[0-9a-f]{24,}+", r"(?<![\w/])[0-9]/[0-9]{10,20}(?:/[0-9]{10,20})?$", 45),
-    ("azure-client-secret", r"Q~[\w~.-]{24,}+", r"(?<![\w~.-])[\w~.-]{3}[0-9]$", 5),
+    ("discord-token", r"\.[\w-]{6}\.[\w-]{20,}+", _EDGE + r"[MNO][\w-]{22,27}$", 29),
+    ("telegram-token", r":AA[\w-]{28,}+", _EDGE + r"[0-9]{8,10}$", 12),
+    ("mailchimp-key", r"-us[0-9]{1,2}(?!\w)", _EDGE + r"[0-9a-f]{32}$", 33),
+    ("terraform-token", r"\.atlasv1\.[\w-]{16,}+", _EDGE + r"[A-Za-z0-9]{12,16}$", 18),
+    ("asana-token", r":[0-9a-f]{24,}+", _EDGE + r"[0-9]/[0-9]{10,20}(?:/[0-9]{10,20})?$", 45),
+    ("azure-client-secret", r"Q~[\w~.-]{24,}+", _EDGE + r"[\w~.-]{3}[0-9]$", 5),
 )
 
 _PEM_HEAD: Final = r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----"

@@ -24,7 +24,11 @@ _FOLD: Final = (
     rf"(?:[+&.][ \t]*+)?[\"'])(?={_T})"
 )
 _AROUND: Final = 512
-_BASE64: Final = r"[A-Za-z0-9+/_-]{24,}+(?:\r?\n[A-Za-z0-9+/_-]{16,}+)*+={0,2}"
+_BASE64: Final = (
+    # Lines of equal length as encoders wrap them, and their last; or one run.
+    r"[A-Za-z0-9+/_-]{60,}+(?:\r?\n[A-Za-z0-9+/_-]{60,}+)*+(?:\r?\n[A-Za-z0-9+/_-]++={0,2}(?=\s|$))?+"
+    r"={0,2}|[A-Za-z0-9+/_-]{24,}+={0,2}"
+)
 _PROBE: Final = 24
 
 
