@@ -110,7 +110,7 @@ make_venv() {
 install_all() {
     lock=$root/requirements.lock
     [ "$1" = runtime ] || lock=$root/requirements-dev.lock
-    say "Installing memoryd's packages into .venv with $installer (once; about 100 MB to download)."
+    say "Installing memoryd's packages into .venv with $installer (once; about 90 MB to download)."
     set -- --require-hashes --only-binary :all: -r "$lock"
     if [ "$installer" = uv ]; then
         logged uv pip install --python "$venv/bin/python" "$@"
@@ -162,7 +162,7 @@ explain() {
             "Connect to the network (or set your proxy or mirror for $installer), then run $0 again." \
             "What $installer said: $kept"
     elif grep -qi 'no space left' "$kept"; then
-        give_up "the disk is full; the installation needs about 600 MB while it runs." \
+        give_up "the disk is full; the installation needs about 400 MB while it runs." \
             "Free some space, then run $0 again.     What $installer said: $kept"
     elif grep -qiE 'do not match the hashes|hash mismatch' "$kept"; then
         give_up "a downloaded package is not the one the lock names; nothing was installed." \
