@@ -1,32 +1,57 @@
-"""Whether a candidate is good enough to be put in front of a model; silence is the default.
+"""Whether anything is good enough to be put in front of a model; silence is the default.
 
-A cosine floor alone is no abstention (unrelated questions reach the cosines of right answers), so
-the gate asks for agreement: an absolute fused score, or a text that literally has most of the
-question. The thresholds are operating points, see `DENSE_FUSED`.
+A cosine floor alone is no abstention: unrelated questions reach the cosines of right answers. So a
+text must agree in meaning and in words (`0.2 * coverage + 0.8 * cosine`); without a vector it must
+literally have most of the question's rare words. One text has to convince; only then may texts that
+are nearly as good come along.
+
+Operating point, measured on six development corpora (80 to 420 texts) with their own questions and
+with 1,435 questions of the other corpora: unrelated questions inject something in 1.6 % of cases
+(worst corpus 4.8 %: encyclopedia paragraphs) while 96 % of the questions whose answer was among the
+first five keep it (79 % on short project statements asked in quite other words). By words alone:
+1.8 % and 53 %. Tried and worse at equal false injections: cosine alone, the fused ranking score, a
+margin over the mean or over the next ten texts of the store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from retrieval.candidates import Candidate
 from retrieval.exact import NAMED
+from retrieval.fusion import UNCONFIRMED
 
-DENSE_FUSED: Final = 0.21
-DENSE_COSINE: Final = 0.2
-LEXICAL_COVERAGE: Final = 0.45
-LEXICAL_WORDS: Final = 2
-LITERAL_COVERAGE: Final = 0.2
+WORDS_SHARE: Final = 0.2
+ADMITTED: Final = 0.34
+"""What the best text must reach when there is a cosine."""
+ADMITTED_BY_WORDS: Final = 0.45
+"""Coverage that the best text must reach when there is none."""
+LEAST_WORDS: Final = 2
+"""So many words of the question must be there, unless it has fewer: one rare word is a chance."""
+LITERAL: Final = 0.3
+"""What a literal found as it stands adds, times its exact score."""
+FOLLOWS: Final = 0.08
+"""How far below the bar a text may stay once another one has convinced."""
 
 
-def accepts(candidate: Candidate) -> bool:
-    """Whether the text may be shown for the question."""
+def accepted(ranked: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that may be shown, in their order; none unless one of them convinces."""
+    margins = [margin(candidate) for candidate in ranked]
+    if max(margins, default=-1.0) < 0:
+        return []
+    return [candidate for candidate, held in zip(ranked, margins, strict=True) if held >= -FOLLOWS]
+
+
+def margin(candidate: Candidate) -> float:
+    """How far the candidate is above the bar (0 = just enough)."""
     scores = candidate.scores
     if scores.exact >= NAMED:
-        return True
+        return 1.0
+    trust = UNCONFIRMED if candidate.unconfirmed else 1.0
+    literal = LITERAL * scores.exact
     if scores.dense is not None:
-        return scores.fused >= DENSE_FUSED and scores.dense >= DENSE_COSINE
-    if scores.exact > 0 and scores.coverage >= LITERAL_COVERAGE:
-        return True
-    enough = candidate.matched >= min(LEXICAL_WORDS, candidate.asked)
-    return enough and candidate.scores.coverage >= LEXICAL_COVERAGE
+        agreed = WORDS_SHARE * scores.coverage + (1 - WORDS_SHARE) * max(0.0, scores.dense)
+        return (agreed + literal) * trust - ADMITTED
+    enough = candidate.matched >= min(LEAST_WORDS, candidate.asked) or scores.exact > 0
+    return (scores.coverage + literal) * trust - ADMITTED_BY_WORDS if enough else -1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retrieval.abstain import accepts
+from retrieval.abstain import accepted
 from retrieval.ask import Ask
 from retrieval.candidates import Candidate
 from retrieval.diversity import Seen
@@ -29,12 +29,12 @@ def assemble(
     legs: Sequence[Leg],
 ) -> Recall:
     """The answer: the best accepted candidates that still hold, within limit and bytes."""
-    accepted = [candidate for candidate in ranked if accepts(candidate)]
+    convincing = accepted(ranked)
     items: list[Item] = []
     seen, door = Seen(), Door(reads, ask)
     documents: set[str] = set()
     omitted = 0
-    for candidate in accepted:
+    for candidate in convincing:
         chunk = reads.chunk(candidate.rowid)
         if chunk is None or chunk.document_key in documents:
             continue
@@ -54,7 +54,7 @@ def assemble(
     reason = ""
     if not fitting:
         status = "abstained"
-        reason = _why_nothing(ranked, accepted, items)
+        reason = _why_nothing(ranked, convincing, items)
     return Recall(
         status=status,
         items=fitting,
@@ -67,11 +67,11 @@ def assemble(
 
 
 def _why_nothing(
-    ranked: Sequence[Candidate], accepted: Sequence[Candidate], items: Sequence[Item]
+    ranked: Sequence[Candidate], convincing: Sequence[Candidate], items: Sequence[Item]
 ) -> str:
     if items:
         return "nothing fits into the byte budget"
-    if accepted:
+    if convincing:
         return "what matched no longer holds"
     return "nothing is close enough" if ranked else "nothing matches"
 

@@ -17,6 +17,4 @@ class Candidate:
     """Informative words of that question."""
     matched: int
     """Those that the text has (by at least half of their weight)."""
-    gain: float = 0.0
-    """Cosine above the mean of the store for the same question: what sets this text apart."""
     unconfirmed: bool = False
