@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -146,7 +146,7 @@ class Recaller:
                     as_of=ask.as_of,
                     expansions=ask.expansions,
                 )
-                return replace(found, gaps=(*found.gaps, "answered without the resident index"))
+                return found.with_gap("answered without the resident index")
             found = search.recall(
                 index,
                 ask.query,

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -76,7 +75,7 @@ def recall_via_server_or_sqlite(
         deadline_ms=max(1, int(left_ms)),
         find_project=find_project,
     )
-    return replace(found, gaps=(NO_SERVER, *found.gaps))
+    return found.with_gap(NO_SERVER)
 
 
 def ask_server(paths: HomePaths, ask: Ask, *, timeout_ms: int) -> Recall:

@@ -6,7 +6,7 @@ A `Recall` crosses the socket as JSON and comes back equal; `from_json` refuses 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from storage.errors import Invalid
@@ -75,6 +75,11 @@ class Recall:
     ms: float = 0.0
     legs: tuple[Leg, ...] = ()
     generation: int = 0
+
+    def with_gap(self, gap: str) -> Recall:
+        """The answer with one more thing it had to do without."""
+        status: Status = "partial" if self.status == "ok" else self.status
+        return replace(self, status=status, gaps=(gap, *self.gaps))
 
     def to_json(self) -> dict[str, JsonValue]:
         """Plain JSON values."""

@@ -1,0 +1,271 @@
+"""What a resident process keeps: snapshots by version and bytes, the encoder by need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hooks import snapshots as module
+from hooks.holdings import Holdings
+from hooks.recall import Ask, Recaller
+from hooks.snapshots import Snapshots
+from hooks.warming import Warming
+from retrieval.embedding import HashEncoder, shared_encoder
+from retrieval.quantize import packed
+from storage.authority.port import Authority
+from storage.config import EncoderSettings
+from storage.errors import Unavailable
+from storage.paths import HomePaths
+from storage.records import ProjectId
+from tests.hooks.serverside import find_test_project
+from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
+from tests.support import ManualClock, wait_until
+
+if TYPE_CHECKING:
+    from retrieval.quantize import Floats
+
+BYTES = 10_000_000
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Authority]:
+    """The project's store with the ten facts."""
+    opened = a_store(home, ManualClock())
+    remember(opened, [a_fact(text) for text in FACTS])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def holdings(home: Path) -> Iterator[Holdings]:
+    """This thread's open stores."""
+    opened = Holdings(HomePaths(home), ManualClock(), {"MEMORYD_ENCODER": "none"})
+    yield opened
+    opened.close()
+
+
+def resident(home: Path) -> Snapshots:
+    """Empty snapshots of a home."""
+    return Snapshots(lambda: Holdings(HomePaths(home), ManualClock(), {}))
+
+
+def test_a_snapshot_is_kept_until_the_store_changes(
+    home: Path, store: Authority, holdings: Holdings
+) -> None:
+    """The same version gives the same object; a commit gives a new one."""
+    snapshots = resident(home)
+    held = holdings.authority(PROJECT)
+
+    first = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+    again = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+    remember(store, [a_fact("One more fact.")])
+    newer = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+
+    assert first is again
+    assert first is not None
+    assert newer is not None
+    assert (first.size, newer.size) == (len(FACTS), len(FACTS) + 1)
+
+
+def test_a_large_store_is_indexed_behind(
+    home: Path, store: Authority, holdings: Holdings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing to search at first, then the snapshot; after a commit the old one until the new."""
+    monkeypatch.setattr(module, "INLINE_CHUNKS", 3)
+    snapshots = resident(home)
+    held = holdings.authority(PROJECT)
+
+    assert snapshots.current(PROJECT, held, None, max_bytes=BYTES) is None
+    snapshots.close()
+    first = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+    assert first is not None
+    remember(store, [a_fact("One more fact.")])
+    assert snapshots.current(PROJECT, held, None, max_bytes=BYTES) is first
+    snapshots.close()
+    newer = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+
+    assert newer is not None
+    assert newer.size == len(FACTS) + 1
+
+
+def test_the_least_recently_used_project_is_dropped(
+    home: Path, store: Authority, holdings: Holdings
+) -> None:
+    """Within the byte bound every project stays; beyond it the one not asked about goes."""
+    others = [ProjectId(f"p_other{number}") for number in range(3)]
+    for name in others:
+        other = a_store(home, ManualClock(), project=name)
+        remember(other, [a_fact(text) for text in FACTS])
+        other.close()
+    snapshots = resident(home)
+    one = snapshots.current(PROJECT, holdings.authority(PROJECT), None, max_bytes=BYTES)
+    assert one is not None
+
+    for name in others:
+        held = holdings.authority(name)
+        snapshots.current(name, held, None, max_bytes=int(2.5 * one.nbytes))
+
+    assert [entry["project"] for entry in snapshots.sizes()] == others[1:]
+
+
+def test_a_store_too_big_to_hold_is_left_to_sqlite(home: Path, store: Authority) -> None:
+    """Below its own size no snapshot is held, and the answer still comes."""
+    snapshots, warming = resident(home), Warming()
+    config = HomePaths(home).config
+    config.parent.mkdir(mode=0o700, exist_ok=True)
+    config.write_text("[recall]\nmax_index_bytes = 100\n", encoding="utf-8")
+    recaller = Recaller(
+        HomePaths(home),
+        clock=ManualClock(),
+        environment={"MEMORYD_ENCODER": "none"},
+        snapshots=snapshots,
+        warming=warming,
+        find_project=find_test_project,
+    )
+
+    answer = recaller.recall(Ask(cwd="/work", query="which local database"))
+    recaller.close()
+
+    assert answer.items[0].text == FACTS[0]
+    assert answer.status == "partial"
+    assert snapshots.sizes()[0]["bytes"] == 0
+
+
+def test_a_replaced_store_is_opened_anew(home: Path, store: Authority, holdings: Holdings) -> None:
+    """Another file under the same name is another store, whatever its generation."""
+    before = holdings.authority(PROJECT)
+    database = HomePaths(home).project(PROJECT).database
+    for suffix in ("", "-wal", "-shm"):
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
+    fresh = a_store(home, ManualClock())
+    remember(fresh, [a_fact("Entirely new.")])
+    fresh.close()
+
+    after = holdings.authority(PROJECT)
+
+    assert after is not before
+    with after.authority.read() as reads:
+        assert [fact.statement for fact in reads.facts()] == ["Entirely new."]
+
+
+class GatedEncoder(HashEncoder):
+    """An encoder that loads when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.loaded = False
+        self.fails = False
+
+    @property
+    def ready(self) -> bool:
+        return self.loaded
+
+    def warm(self) -> None:
+        assert self.gate.wait(20)
+        if self.fails:
+            raise Unavailable("encoder: model.onnx is not the expected file (SHA-256 differs)")
+        self.loaded = True
+
+    def close(self) -> None:
+        self.loaded = False
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        return super().encode(texts)
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> GatedEncoder:
+    """Stands in for the process's shared encoder."""
+    encoder = GatedEncoder()
+    monkeypatch.setattr("retrieval.embedding.shared_encoder", lambda _settings: encoder)
+    return encoder
+
+
+def test_recall_goes_by_words_until_the_encoder_is_warm(
+    home: Path, store: Authority, gated: GatedEncoder
+) -> None:
+    """The first question starts the loading and does not wait for it; later ones use it."""
+    with store.read() as reads:
+        chunks = list(reads.chunks())
+    vectors = packed(HashEncoder().encode([chunk.text for chunk in chunks]), 127.0)
+    rows = [(chunk.rowid, vector) for chunk, vector in zip(chunks, vectors, strict=True)]
+    store.store_vectors(gated.collection, rows)
+    warming = Warming()
+    recaller = Recaller(
+        HomePaths(home),
+        clock=ManualClock(),
+        environment={},
+        snapshots=resident(home),
+        warming=warming,
+        find_project=find_test_project,
+    )
+    ask = Ask(cwd="/work", query="which local database")
+
+    assert warming.state() == "off"
+    cold = recaller.recall(ask)
+    assert warming.state() == "warming"
+    gated.gate.set()
+    wait_until(lambda: warming.state() == "ready", what="the encoder")
+    warm = recaller.recall(ask)
+    recaller.close()
+
+    assert cold.gaps == ("the encoder is not loaded yet",)
+    assert cold.items[0].scores.dense is None
+    assert warm.gaps == ()
+    assert warm.items[0].scores.dense is not None
+
+
+def test_a_project_without_vectors_loads_no_model(
+    home: Path, store: Authority, gated: GatedEncoder
+) -> None:
+    """Nobody pays for a model that has nothing to compare."""
+    warming = Warming()
+    recaller = Recaller(
+        HomePaths(home),
+        clock=ManualClock(),
+        environment={},
+        snapshots=resident(home),
+        warming=warming,
+        find_project=find_test_project,
+    )
+
+    answer = recaller.recall(Ask(cwd="/work", query="which local database"))
+    recaller.close()
+
+    assert warming.state() == "cold"
+    assert answer.gaps == ("no vectors yet",)
+
+
+def test_a_model_that_does_not_load_is_not_tried_at_every_question(gated: GatedEncoder) -> None:
+    """A failure is remembered with its reason, and recall goes on without."""
+    warming = Warming()
+    assert warming.encoder(EncoderSettings()) is gated
+    gated.fails = True
+    gated.gate.set()
+
+    warming.wanted(gated)
+    wait_until(lambda: warming.state() == "failed", what="the failure")
+    gated.fails = False
+    warming.wanted(gated)
+
+    assert warming.state() == "failed"
+    assert "SHA-256" in warming.problem
+
+
+def test_a_model_that_nobody_needs_is_given_back(gated: GatedEncoder) -> None:
+    """After the idle time a tick releases it; the next question loads it again."""
+    warming = Warming(idle_s=-1.0)
+    assert warming.encoder(EncoderSettings()) is gated
+    gated.gate.set()
+    warming.wanted(gated)
+    wait_until(lambda: warming.state() == "ready", what="the encoder")
+
+    warming.tick()
+
+    assert warming.state() == "cold"
+    assert shared_encoder(EncoderSettings(provider="none")) is None
