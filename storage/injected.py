@@ -27,9 +27,9 @@ _BLOCK: Final = re.compile(
     rf"<(?P<tag>{_TAG})(?:\s[^>]*)?>.*?(?:</(?P=tag)\s*>|\Z)", re.DOTALL | re.IGNORECASE
 )
 # Any other lower-case tag with a hyphen or underscore is a machine's wrapper too, when it closes.
-_WRAPPER: Final = re.compile(
-    r"<(?P<tag>[a-z]+(?:[-_][a-z0-9]+)+)(?:\s[^>]*)?>.*?</(?P=tag)\s*>", re.DOTALL
-)
+_CLOSING: Final = re.compile(r"</([a-z]+(?:[-_][a-z0-9]+)+)\s*>")
+MAX_WRAPPERS: Final = 200
+"""A message with more closing tags is a pasted document."""
 _NOTICE: Final = re.compile(r"\[Request interrupted by user[^\]]*\]")
 _WHOLE: Final = re.compile(
     r"\s*(?:Caveat: The messages below were generated"
@@ -47,5 +47,10 @@ def spoken(text: str) -> str:
     if _WHOLE.match(text) or _COMMAND.match(text):
         return ""
     if "<" in text:
-        text = _WRAPPER.sub("\n", _BLOCK.sub("\n", text))
+        text = _BLOCK.sub("\n", text)
+        if text.count("</") > MAX_WRAPPERS:
+            return ""
+        # Only tags that are closed somewhere: each unclosed one would cost a scan to the end.
+        for tag in set(_CLOSING.findall(text)):
+            text = re.sub(rf"<{tag}(?:\s[^>]*)?>.*?</{tag}\s*>", "\n", text, flags=re.DOTALL)
     return _NOTICE.sub("\n", text).strip()

@@ -15,6 +15,7 @@ from typing import Final
 from storage.declarations import declarations
 from storage.outcomes import Fixed, Outcomes, attempt_of
 from storage.records import FactKind, SourceRef
+from storage.sentences import is_brief
 from tasks.sources import (
     AssistantMessage,
     Declared,
@@ -51,6 +52,8 @@ class Proposals:
     found: tuple[Proposal, ...]
     heard: Counter[str]
     """Records by what they were, for people."""
+    passed_over: Counter[str]
+    """Messages that were not listened to, by reason."""
 
 
 def propose(
@@ -59,10 +62,13 @@ def propose(
     """The proposals of a window, in reading order; `outcomes` is carried to the next one."""
     found: list[Proposal] = []
     heard: Counter[str] = Counter()
+    passed_over: Counter[str] = Counter()
     for record in records:
         heard[type(record).__name__] += 1
+        if isinstance(record, UserMessage) and is_brief(record.text):
+            passed_over["brief"] += 1
         found.extend(_of_record(record, adapter, locator, outcomes))
-    return Proposals(tuple(found), heard)
+    return Proposals(tuple(found), heard, passed_over)
 
 
 def _of_record(

@@ -12,15 +12,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage.language import detect
-
 from storage import statements
-from storage.admission import admit_declaration, admit_fact, admit_tool_result
+from storage.admission import (
+    admit_declaration,
+    admit_evidence,
+    admit_fact,
+    admit_tool_result,
+)
 from storage.authority import payloads
 from storage.authority.facts import STRONG
 from storage.authority.reads import Reads
 from storage.errors import Refused
 from storage.events import EventDraft
+from storage.language import detect
 from storage.records import (
     TERMINAL_STANDINGS,
     DeferredStatement,
@@ -28,14 +32,17 @@ from storage.records import (
     Fact,
     FactId,
     FactKind,
+    Origin,
     ProjectId,
     RedactedText,
+    SourceRef,
     Standing,
     digest_of,
     fact_id,
 )
 from storage.replacement import forbids, replaces, terms
 from tasks.analyst import NAME, Proposal
+from tasks.analyst_model import ModelFact
 
 MAX_SUPERSEDES: Final = 32
 _REPLACED: Final = RedactedText("a later statement replaces it")
@@ -98,6 +105,33 @@ class Intake:
             confidence=1.0 if proposal.declared else 0.9,
             tags=dict(proposal.tags),
             analyst=NAME,
+        )
+
+    def add_imported(self, fact: ModelFact, adapter: str, locator: str, analyst: str) -> None:
+        """Take a model's fact: knowledge that waits for review until stronger words agree."""
+        at = fact.shown.at or self.now
+        source = SourceRef(
+            adapter=adapter,
+            locator=locator,
+            line=fact.shown.number,
+            session_id=fact.shown.session_id,
+        )
+        try:
+            evidence = admit_evidence(
+                fact.excerpt, origin=Origin.IMPORTED_SOURCE, source=source, observed_at=at
+            )
+        except Refused:
+            self.dropped["refused"] += 1
+            return
+        self.record(
+            original=fact.statement,
+            statement=fact.statement,
+            kind=fact.kind,
+            evidence=[evidence],
+            at=at,
+            confidence=fact.confidence,
+            tags={},
+            analyst=analyst,
         )
 
     def record(

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from storage.language import detect
-
 from storage.errors import Invalid
+from storage.language import detect
 from storage.records import FactKind, JsonValue
 from storage.redaction import is_clean, redact
 from tasks.llm import LanguageModel

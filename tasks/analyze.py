@@ -9,26 +9,28 @@ or doubles a fact. A source that changed under the reader publishes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from storage.admission import admit_evidence
 from storage.authority import payloads
-from storage.errors import Invalid, Refused, SourceUnavailable, Stale
+from storage.authority.reads import Reads
+from storage.errors import Invalid, SourceUnavailable, Stale
+from storage.events import EventDraft
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.outcomes import Outcomes
-from storage.records import JsonValue, Origin, SourceCursor, SourceRef
+from storage.records import JsonValue, SourceCursor
 from tasks.analyst import propose
 from tasks.analyst_facts import Intake
-from tasks.analyst_model import read_with_model
+from tasks.analyst_model import Reading, read_with_model
+from tasks.commit import commit
 from tasks.context import Context, Finished
 from tasks.sources import SourceAdapter, Window
 from tasks.sources.catalogue import adapters
 from tasks.sources.transcript import SourceState, has_news, is_unchanged
 from tasks.sync import MODEL, RULES, analyze_job, cursor_name, fresh_cursor
 
-WINDOW_BYTES: Final = 1_048_576
+WINDOW_BYTES: Final = 4_194_304
 MODEL_WINDOW_BYTES: Final = 131_072
 """Tool output is cut hard for a model, so its windows hold more than it is shown."""
 
@@ -61,27 +63,35 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         window = adapter.read(cursor, limit=WINDOW_BYTES if reader == RULES else MODEL_WINDOW_BYTES)
     except SourceUnavailable:
         return Finished(note="the source is gone")
-    with authority.read() as reads:
-        intake = Intake(reads, context.project, context.clock.now_ms())
-        learn = _by_rules if reader == RULES else _by_model
-        after = learn(context, adapter, window, intake)
-    if after == cursor and not intake.drafts:
+    lesson = (_by_rules if reader == RULES else _by_model)(context, adapter, window)
+    after = lesson.after
+    if after == cursor:
         return Finished(note="no complete line yet")
-    if not is_unchanged(after):
-        raise Stale("the source changed while it was read")
-    context.lease.check()
-    authority.append(
-        [*intake.drafts, payloads.source_advanced(after)],
-        stamp=context.lease.stamp,
-        guard=context.lease.check,
-    )
+
+    def build(reads: Reads) -> tuple[Intake, Sequence[EventDraft]]:
+        if not is_unchanged(after):
+            raise Stale("the source changed while it was read")
+        intake = Intake(reads, context.project, context.clock.now_ms())
+        lesson.teach(intake)
+        return intake, [*intake.drafts, payloads.source_advanced(after)]
+
+    intake = commit(context, authority, build)
     return Finished(
         successors=(
             *((again,) if window.more else ()),
             *_follow_ups(context, bool(intake.deferred), bool(intake.recorded)),
         ),
-        note=_note(intake, window),
+        note=_note(intake, window, lesson.passed_over),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """What a window taught: said once, taught to as many snapshots as it takes."""
+
+    after: SourceCursor
+    teach: Callable[[Intake], None]
+    passed_over: Counter[str]
 
 
 def _arguments(args: Mapping[str, JsonValue]) -> tuple[str, str, str]:
@@ -93,28 +103,28 @@ def _arguments(args: Mapping[str, JsonValue]) -> tuple[str, str, str]:
     raise Invalid("an analyze job names its adapter and its source")
 
 
-def _by_rules(
-    context: Context, adapter: SourceAdapter, window: Window, intake: Intake
-) -> SourceCursor:
-    """Take the extractive analyst's proposals; the cursor carries its open outcomes."""
+def _by_rules(context: Context, adapter: SourceAdapter, window: Window) -> _Lesson:
+    """The extractive analyst's proposals; the cursor carries its open outcomes."""
     after = window.cursor_after
     state = SourceState.parse(after.state)
     outcomes = Outcomes.resume(state.outcomes)
     proposals = propose(
         window.records, adapter=adapter.name, locator=after.locator, outcomes=outcomes
     )
-    for proposal in proposals.found:
-        intake.add(proposal)
     state.outcomes = outcomes.carry()
-    return replace(
+    after = replace(
         after, observations=after.observations + len(proposals.found), state=state.encode()
     )
 
+    def teach(intake: Intake) -> None:
+        for proposal in proposals.found:
+            intake.add(proposal)
 
-def _by_model(
-    context: Context, adapter: SourceAdapter, window: Window, intake: Intake
-) -> SourceCursor:
-    """Take the model's facts, all imported; a request refused for good passes its window by."""
+    return _Lesson(after, teach, proposals.passed_over)
+
+
+def _by_model(context: Context, adapter: SourceAdapter, window: Window) -> _Lesson:
+    """The model's facts, all imported; a request refused for good passes its window by."""
     model = context.model()
     settings = context.settings.model
     after = window.cursor_after
@@ -126,35 +136,14 @@ def _by_model(
             max_output_tokens=settings.max_output_tokens,
         )
     except Invalid:
-        intake.dropped["request_refused"] += 1
-        return after
-    intake.dropped.update(reading.dropped)
-    for fact in reading.facts:
-        at = fact.shown.at or intake.now
-        source = SourceRef(
-            adapter=adapter.name,
-            locator=after.locator,
-            line=fact.shown.number,
-            session_id=fact.shown.session_id,
-        )
-        try:
-            evidence = admit_evidence(
-                fact.excerpt, origin=Origin.IMPORTED_SOURCE, source=source, observed_at=at
-            )
-        except Refused:
-            intake.dropped["refused"] += 1
-            continue
-        intake.record(
-            original=fact.statement,
-            statement=fact.statement,
-            kind=fact.kind,
-            evidence=[evidence],
-            at=at,
-            confidence=fact.confidence,
-            tags={},
-            analyst=model.name,
-        )
-    return replace(after, observations=after.observations + len(reading.facts))
+        reading = Reading((), Counter({"request_refused": 1}))
+
+    def teach(intake: Intake) -> None:
+        for fact in reading.facts:
+            intake.add_imported(fact, adapter.name, after.locator, model.name)
+
+    after = replace(after, observations=after.observations + len(reading.facts))
+    return _Lesson(after, teach, reading.dropped)
 
 
 def _follow_ups(context: Context, deferred: bool, recorded: bool = True) -> tuple[JobSpec, ...]:
@@ -169,7 +158,7 @@ def _follow_ups(context: Context, deferred: bool, recorded: bool = True) -> tupl
     return tuple(jobs)
 
 
-def _note(intake: Intake, window: Window) -> str:
+def _note(intake: Intake, window: Window, passed_over: Counter[str]) -> str:
     counts: Counter[str] = Counter(
         {
             "recorded": intake.recorded,
@@ -178,7 +167,8 @@ def _note(intake: Intake, window: Window) -> str:
             "deferred": len(intake.deferred),
         }
     )
-    counts.update({f"dropped {reason}": count for reason, count in intake.dropped.items()})
+    dropped = intake.dropped + passed_over
+    counts.update({f"dropped {reason}": count for reason, count in dropped.items()})
     counts.update({f"skipped {reason}": count for reason, count in window.gaps.items()})
     if window.restarted:
         counts["restarted"] = 1

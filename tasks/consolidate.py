@@ -21,6 +21,7 @@ from storage.jobs import JobKind, JobSpec, Priority
 from storage.records import FactId, JsonValue, RedactedText, Standing, statement_key
 from storage.statements import Row
 from storage.terms import terms
+from tasks.commit import commit
 from tasks.context import Context, Finished
 
 NEAR: Final = 0.85
@@ -43,14 +44,15 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     """Fold and propose, at most one batch."""
     authority = context.open_authority()
     now = context.clock.now_ms()
-    with authority.read() as reads:
+
+    def build(reads: Reads) -> tuple[tuple[int, _Plan], Sequence[EventDraft]]:
         rows = list(statements.current(reads))
         plan = _plan(reads, rows)
-        drafts = list(_drafts(reads, plan, now))
-    if not drafts:
-        return Finished(note=f"{len(rows)} facts, nothing to fold")
-    context.lease.check()
-    authority.append(drafts, stamp=context.lease.stamp, guard=context.lease.check)
+        return (len(rows), plan), list(_drafts(reads, plan, now))
+
+    count, plan = commit(context, authority, build)
+    if not plan.folds and not plan.reviews:
+        return Finished(note=f"{count} facts, nothing to fold")
     full = len(plan.folds) + len(plan.reviews) >= BATCH
     again = JobSpec(
         kind=JobKind.CONSOLIDATE, project=context.project, priority=Priority.MAINTENANCE

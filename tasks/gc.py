@@ -6,14 +6,17 @@ stay however old they are: they wait for a model, not for us to lose patience.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from storage import statements
 from storage.authority import payloads
+from storage.authority.reads import Reads
 from storage.clock import DAY_MS
+from storage.events import EventDraft
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.records import JsonValue
+from tasks.commit import commit
 from tasks.context import Context, Finished
 
 KEEP_DAYS: Final = 7
@@ -25,18 +28,16 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     """Compact one batch."""
     authority = context.open_authority()
     before = context.clock.now_ms() - KEEP_DAYS * DAY_MS
-    with authority.read() as reads:
+
+    def build(reads: Reads) -> tuple[int, Sequence[EventDraft]]:
         gone = statements.ended(reads, before, limit=BATCH)
-    if not gone:
+        return len(gone), [payloads.gc_compacted(facts=gone)] if gone else []
+
+    count = commit(context, authority, build)
+    if not count:
         return Finished(note="nothing to forget")
-    context.lease.check()
-    authority.append(
-        [payloads.gc_compacted(facts=gone)],
-        stamp=context.lease.stamp,
-        guard=context.lease.check,
-    )
     successors: tuple[JobSpec, ...] = ()
-    if len(gone) == BATCH:
+    if count == BATCH:
         more = JobSpec(kind=JobKind.GC, project=context.project, priority=Priority.MAINTENANCE)
         successors = (more,)
-    return Finished(successors=successors, note=f"{len(gone)} ended facts left the search index")
+    return Finished(successors=successors, note=f"{count} ended facts left the search index")

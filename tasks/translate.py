@@ -10,17 +10,19 @@ never lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from storage.language import detect
-
 from storage.authority import payloads
+from storage.authority.reads import Reads
 from storage.errors import Invalid, ModelUnavailable
+from storage.events import EventDraft
 from storage.jobs import JobKind, JobSpec, Priority
+from storage.language import detect
 from storage.records import DeferredStatement, JsonValue, RedactedText, statement_key
 from storage.redaction import is_clean
 from tasks.analyst_facts import Intake
+from tasks.commit import commit
 from tasks.context import Context, Finished
 from tasks.llm import LanguageModel
 from tasks.prompts import TRANSLATE, prompt
@@ -50,8 +52,11 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     english = translation(
         context.model(), statement.original, limit=context.settings.model.max_output_tokens
     )
-    same = [item for item in waiting.values() if _group(item) == _group(statement)]
-    with authority.read() as reads:
+
+    def build(reads: Reads) -> tuple[int, Sequence[EventDraft]]:
+        same = [item for item in reads.deferred() if _group(item) == _group(statement)]
+        if not same:
+            return 0, []
         intake = Intake(reads, context.project, context.clock.now_ms())
         recorded = intake.record(
             original=statement.original,
@@ -63,20 +68,15 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
             tags={"lang": statement.lang},
             analyst=context.settings.model.name,
         )
-    if recorded is None:
-        raise Invalid("the translated statement is not fit to keep")
-    context.lease.check()
-    authority.append(
-        [
-            *intake.drafts,
-            *(payloads.statement_released(item.statement_id, "translated") for item in same),
-        ],
-        stamp=context.lease.stamp,
-        guard=context.lease.check,
-    )
+        if recorded is None:
+            raise Invalid("the translated statement is not fit to keep")
+        released = [payloads.statement_released(item.statement_id, "translated") for item in same]
+        return len(same), [*intake.drafts, *released]
+
+    count = commit(context, authority, build)
     embed = JobSpec(kind=JobKind.EMBED, project=context.project)
     wants = context.settings.encoder.provider != "none"
-    return Finished(successors=(embed,) if wants else (), note=f"{len(same)} released")
+    return Finished(successors=(embed,) if wants else (), note=f"{count} released")
 
 
 def translation(model: LanguageModel, original: str, *, limit: int) -> RedactedText:

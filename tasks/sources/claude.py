@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from storage.errors import SourceUnavailable
 from storage.injected import spoken
 from storage.records import JsonValue, SourceCursor
 from tasks.sources import (
@@ -26,6 +27,7 @@ from tasks.sources import (
     folders,
     transcripts,
 )
+from tasks.sources.lines import Position, open_source, scan
 from tasks.sources.transcript import (
     OUTPUT_CHARS,
     TEXT_CHARS,
@@ -41,6 +43,7 @@ from tasks.sources.transcript import (
 
 NAME: Final = "claude"
 _EXIT: Final = re.compile(r"\s*(?:Error: )?Exit code (\d{1,5})\b")
+_HEAD_BYTES: Final = 65_536
 _OUTSIDE: Final = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 
 
@@ -59,7 +62,8 @@ class ClaudeSource:
     def discover(self) -> list[str]:
         """Main transcripts in folders named after our checkouts or folders below them.
 
-        Two paths can share a folder name (`a/b` and `a-b`); the lines' own cwd decides on reading.
+        Two paths can share a folder name (`a/b` and `a-b`): the directory that a file names decides
+        here, and every line's own on reading.
         """
         names = [folder_name(root) for root in self._checkouts.roots]
 
@@ -70,8 +74,13 @@ class ClaudeSource:
             str(path)
             for folder in folders(self._projects, belongs)
             for path in transcripts(folder)
-            if not path.name.startswith("agent-")
+            if not path.name.startswith("agent-") and self._may_be_ours(path)
         ]
+
+    def _may_be_ours(self, path: Path) -> bool:
+        """False when the first directory that the file names is not one of ours."""
+        cwd = first_cwd(path)
+        return not cwd or self._checkouts.contains(cwd)
 
     def read(self, cursor: SourceCursor, *, limit: int) -> Window:
         return read_window(
@@ -85,6 +94,16 @@ class ClaudeSource:
 def folder_name(cwd: str) -> str:
     """Claude Code's folder for a working directory."""
     return re.sub(r"[^A-Za-z0-9]", "-", cwd.rstrip("/"))
+
+
+def first_cwd(path: Path) -> str:
+    """The first working directory named near the start of a transcript; "" when there is none."""
+    try:
+        with open_source(str(path)) as file:
+            batch = scan(file, Position(), limit=_HEAD_BYTES, max_line_bytes=_HEAD_BYTES)
+    except SourceUnavailable:
+        return ""
+    return next((cwd for _, line in batch.objects if (cwd := text_of(line.get("cwd")))), "")
 
 
 class _Translator:

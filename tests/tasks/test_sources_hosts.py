@@ -164,6 +164,11 @@ def test_claude_finds_main_transcripts_only(tmp_path: Path) -> None:
     _write(own / "main" / "subagents" / "agent-b2.jsonl", line)
     _write(tmp_path / claude_folder(HERE + "/src") / "sub.jsonl", line)
     _write(tmp_path / claude_folder("/home/dev/other") / "other.jsonl", line)
+    foreign: list[dict[str, object]] = [
+        {"type": "summary"},
+        claude_line(1, "user", "hello", "/home/dev/harbor-2"),
+    ]
+    _write(tmp_path / claude_folder("/home/dev/harbor-2") / "foreign.jsonl", foreign)
 
     found = ClaudeSource(tmp_path, Checkouts((HERE,)), max_line_bytes=1 << 20).discover()
 

@@ -1,0 +1,61 @@
+"""Committing what was decided on one snapshot, and only while that snapshot is the truth.
+
+Rules compare new statements with those that are there; two jobs that learn at the same time must
+not each miss what the other found. So a batch is built from a snapshot, and if the authority moved
+before the commit, built again: cheap, since sources were read and models were paid already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from storage.authority.port import Authority
+from storage.authority.reads import Reads
+from storage.errors import Invalid, Stale
+from storage.events import EventDraft
+from tasks.context import Context
+
+T = TypeVar("T")
+ATTEMPTS: Final = 8
+
+
+class Moved(Stale):
+    """The authority changed between the snapshot and the commit."""
+
+
+def commit(
+    context: Context,
+    authority: Authority,
+    build: Callable[[Reads], tuple[T, Sequence[EventDraft]]],
+) -> T:
+    """What `build` gave with the drafts that were committed; no drafts, no commit.
+
+    Raises:
+        Stale: the authority kept moving.
+        Invalid: a draft breaks a rule of the reducer.
+        LeaseLost: somebody else holds the job now.
+    """
+    for _ in range(ATTEMPTS):
+        seen = authority.generation()
+        with authority.read() as reads:
+            result, drafts = build(reads)
+        if not drafts:
+            return result
+
+        def guard(seen: int = seen) -> None:
+            context.lease.check()
+            if authority.generation() != seen:
+                raise Moved
+
+        context.lease.check()
+        try:
+            authority.append(drafts, stamp=context.lease.stamp, guard=guard)
+        except Moved:
+            continue
+        except Invalid:
+            if authority.generation() == seen:
+                raise
+            continue
+        return result
+    raise Moved
