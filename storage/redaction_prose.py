@@ -7,7 +7,7 @@ needs a conspicuous value: prose about passwords is far more common than prose t
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 from storage.redaction_values import (
@@ -91,21 +91,36 @@ def find_spoken(text: str, lowered: str) -> Iterator[Finding]:
     Args:
         lowered: the text in lower case, character for character, "?" for what is not ASCII.
     """
-    if not any(plain in lowered for plain in _plain_nouns()) and (
-        text.isascii() or not _first_letters().search(text)
-    ):
-        return
-    full = _lower(text)
-    for noun in _NOUNS:
-        for end in _ends(full, noun):
+    full = _Lazy(text)
+    foreign = not text.isascii() and _first_letters().search(text) is not None
+    for noun in _present(_NOUNS, lowered, foreign=foreign):
+        for end in _ends(full.lowered, noun):
             found = spoken_at(text, end, weak=noun not in {"clave", "chave", "chiave"})
             if found:
                 yield found
-    for noun in _PHRASE_NOUNS:
-        for end in _ends(full, noun):
+    for noun in _present(_PHRASE_NOUNS, lowered, foreign=foreign):
+        for end in _ends(full.lowered, noun):
             words = _list_of_words().match(text, end)
             if words and len(_SENTENCE_WORDS & set(words.group(1).split())) < 2:
                 yield Finding("recovery-phrase", words.start(1), words.end(1))
+
+
+class _Lazy:
+    """A text in lower case, made when it is first needed: most texts name no such noun."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def lowered(self) -> str:
+        return _lower(self._text)
+
+
+def _present(nouns: tuple[str, ...], lowered: str, *, foreign: bool) -> Iterator[str]:
+    """The nouns that can be in the text: cheap to tell in Latin script, else by any first letter."""
+    for noun, plain in _plain_forms(nouns):
+        if foreign if plain is None else plain in lowered:
+            yield noun
 
 
 def _lower(text: str) -> str:
@@ -192,10 +207,10 @@ def _ends(lowered: str, noun: str) -> Iterator[int]:
 
 
 @cache
-def _plain_nouns() -> tuple[str, ...]:
-    """The nouns in Latin script as they look with "?" for every letter outside ASCII."""
-    nouns = (noun.encode("ascii", "replace").decode("ascii") for noun in _NOUNS + _PHRASE_NOUNS)
-    return tuple({"phrase" if "phrase" in noun else noun for noun in nouns if noun[0] != "?"})
+def _plain_forms(nouns: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
+    """Each noun as it looks with "?" for every letter outside ASCII; None in another script."""
+    forms = ((noun, noun.encode("ascii", "replace").decode("ascii")) for noun in nouns)
+    return tuple((noun, None if plain[0] == "?" else plain) for noun, plain in forms)
 
 
 @cache
