@@ -25,7 +25,6 @@ from storage import session_log
 from storage.activity import Activity
 from storage.clock import Clock
 from storage.config import Settings
-from storage.declarations import declarations
 from storage.errors import Busy, Corrupt, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.outcomes import EDIT_TOOLS, SHELL_TOOLS, Attempt, Outcomes, attempt_of
@@ -85,6 +84,9 @@ class Capture:
 
     def _prompt(self, project: ProjectId, event: PromptSubmitted) -> None:
         """Queue what the prompt declares; whatever a later rule would refuse is not even staged."""
+        # Here, not above: compiling the wording of a dozen languages is for prompts only.
+        from storage.declarations import declarations
+
         now = self._clock.now_ms()
         lines: list[Line] = [
             {

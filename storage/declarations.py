@@ -35,7 +35,6 @@ from storage.wording import (
     STRONG_OPENER,
     Rule,
 )
-from storage.wording_foreign import LANGUAGES
 
 MIN_WEIGHT: Final = 12
 MAX_CHARS: Final = 500
@@ -198,12 +197,13 @@ def _note_kind(statement: str) -> FactKind:
 def _rule_kind(statement: str) -> FactKind | None:
     """The kind that the wording gives, in the statement's own language."""
     plain = _CODE_SPAN.sub("`x`", statement)
-    scripts = [row.rules for row in LANGUAGES if row.script and row.script.search(plain)]
-    if scripts:
-        return _first(scripts, plain)
     if detect(statement).english:
         return _first([ENGLISH], plain)
-    return _first([row.rules for row in LANGUAGES if row.script is None], plain)
+    # Here, not above: most prompts are English and need not pay for the other tables.
+    from storage.wording_foreign import LANGUAGES
+
+    scripts = [row.rules for row in LANGUAGES if row.script and row.script.search(plain)]
+    return _first(scripts or [row.rules for row in LANGUAGES if row.script is None], plain)
 
 
 def _first(tables: Iterable[Sequence[Rule]], text: str) -> FactKind | None:
