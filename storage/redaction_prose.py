@@ -117,7 +117,7 @@ class _Lazy:
 
 
 def _present(nouns: tuple[str, ...], lowered: str, *, foreign: bool) -> Iterator[str]:
-    """The nouns that can be in the text: cheap to tell in Latin script, else by any first letter."""
+    """The nouns that can be in the text, told by ASCII letters in Latin script."""
     for noun, plain in _plain_forms(nouns):
         if foreign if plain is None else plain in lowered:
             yield noun
