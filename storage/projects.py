@@ -95,7 +95,11 @@ def bind(home: HomePaths, checkout: Path, *, clock: Clock, settings: StorageSett
 
         paths = home.project(project_id)
         opened = open_authority(paths, project_id, clock=clock, settings=settings, create=True)
-        opened.close()
+        try:
+            with opened.read() as reads:
+                reads.stats()
+        finally:
+            opened.close()
 
     return publish(home, place, clock=clock, prepare=prepare)
 

@@ -23,7 +23,7 @@ from storage.authority.reads import Reads, Stats
 from storage.clock import Clock
 from storage.config import StorageSettings
 from storage.connection import BUSY_TIMEOUT_MS, open_database, private_directory, transaction
-from storage.errors import CapacityExceeded, NotInitialized
+from storage.errors import CapacityExceeded, NotInitialized, Unavailable
 from storage.events import EventDraft
 from storage.paths import ProjectPaths
 from storage.records import Collection, JobStamp, ProjectId
@@ -68,6 +68,9 @@ def open_authority(
         _create(paths, project, create_container, busy_ms)
     elif not paths.database.exists():
         raise NotInitialized
+    for folder in (paths.root, paths.memory):
+        if folder.is_symlink():
+            raise Unavailable(f"{folder.name}: a link stands where a folder of ours belongs")
     return ProjectAuthority(paths, project, clock=clock, settings=settings, busy_ms=busy_ms)
 
 

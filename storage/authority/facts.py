@@ -81,7 +81,11 @@ def record(db: apsw.Connection, fact: Fact, evidence: Iterable[Evidence]) -> Non
             raise Invalid(f"{fact.fact_id} stands for another statement; ids are immutable")
         for item in evidence:
             corroborate(db, known.fact_id, item)
-        _supersede(db, known.fact_id, known.valid_at, fact.supersedes, fact.recorded_at)
+        if known.standing not in TERMINAL_STANDINGS:
+            # Said again to replace something: the old holds until this was said, not only until
+            # the wording was first heard.
+            start = max(known.valid_at, fact.valid_at)
+            _supersede(db, known.fact_id, start, fact.supersedes, fact.recorded_at)
         return
     if fact.standing in TERMINAL_STANDINGS:
         raise Invalid("a fact cannot be recorded as already ended")
@@ -104,9 +108,9 @@ def corroborate(db: apsw.Connection, fact_id: FactId, evidence: Evidence) -> Non
     """
     fact = _known(db, fact_id)
     _add_evidence(db, fact_id, evidence)
-    if fact.standing in TERMINAL_STANDINGS or evidence.provenance not in STRONG:
+    if fact.standing in TERMINAL_STANDINGS:
         return
-    if fact.standing is not Standing.SUPPORTED:
+    if fact.standing is not Standing.SUPPORTED and evidence.provenance in STRONG:
         db.execute(UPDATE_STANDING, (Standing.SUPPORTED.value, fact_id))
     _follow(db, fact_id, fact.recorded_at)
 

@@ -121,6 +121,19 @@ def test_a_linked_database_is_not_followed(home: Path, tmp_path: Path) -> None:
         opened(home, create=False)
 
 
+@pytest.mark.parametrize("linked", ["root", "memory"])
+def test_a_linked_folder_is_not_followed(home: Path, tmp_path: Path, linked: str) -> None:
+    """A project's folder cannot lead into another place."""
+    opened(home).close()
+    folder: Path = getattr(paths_in(home), linked)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+
+    for create in (False, True):
+        with pytest.raises(Unavailable):
+            opened(home, create=create)
+
+
 def test_what_was_appended_is_read_back_after_reopening(
     authority: ProjectAuthority, home: Path
 ) -> None:

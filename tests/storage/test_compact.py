@@ -116,6 +116,39 @@ def test_an_image_of_a_newer_schema_is_refused(home: Path) -> None:
         use(opened(home, create=False))
 
 
+@pytest.mark.parametrize(
+    ("sql", "check"),
+    [
+        ("UPDATE events SET payload = CAST(replace(payload, 'pnpm', 'yarn') AS BLOB)", "history"),
+        ("UPDATE events SET previous_hash = 'x' WHERE seq = 2", "history"),
+        ("UPDATE heads SET hash = 'x'", "history"),
+        ("DELETE FROM heads", "history"),
+        ("UPDATE facts SET statement = 'Forged.'", "tables"),
+        ("DELETE FROM fact_evidence", "tables"),
+        ("UPDATE chunks SET document_key = 'nowhere' WHERE rowid = 1", "references"),
+    ],
+)
+def test_a_forged_row_with_a_right_digest_is_found_by_verify(
+    home: Path, sql: str, check: str
+) -> None:
+    """The digest guards against damage, history against a change that recomputed it."""
+    store = opened(home)
+    store.append([say.fact_recorded(a_fact(), [a_quote()])])
+    store.append([say.document_upserted(a_document())])
+    raw = apsw.Connection(str(paths_in(home).database))
+    header, stored = marker.load(raw, PROJECT)
+    assert stored is not None
+    image = Image.unpack(stored)
+    image.db.pragma("foreign_keys", False)
+    image.change(lambda db: db.execute(sql).fetchall())
+
+    marker.swap(raw, PROJECT, header.revision, image.pack())
+
+    raw.close()
+    assert check in {problem.check for problem in store.verify().problems}
+    store.close()
+
+
 def test_a_foreign_file_is_not_an_authority(home: Path) -> None:
     """A SQLite file of somebody else has no marker; one that is no database is corrupt."""
     paths = paths_in(home)

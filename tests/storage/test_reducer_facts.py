@@ -103,6 +103,17 @@ def test_recording_an_id_again_merges_evidence(store: ProjectAuthority) -> None:
         assert document.trust is Trust.USER
 
 
+def test_saying_a_known_thing_again_can_replace_another(store: ProjectAuthority) -> None:
+    """The replaced fact ends when this was said, not when the wording was first heard."""
+    known = recorded(store, a_fact("Use pnpm.", valid_at=T0), [])
+    other = recorded(store, a_fact("Use npm.", valid_at=T0 + 10))
+
+    recorded(store, a_fact("Use pnpm.", valid_at=T0 + 50, supersedes=[other.fact_id]))
+
+    assert now(store, other.fact_id).invalid_at == T0 + 50
+    assert now(store, known.fact_id).valid_at == T0
+
+
 def test_an_id_cannot_take_another_statement(store: ProjectAuthority) -> None:
     """Ids are immutable."""
     recorded(store, a_fact())
@@ -300,6 +311,22 @@ def test_compaction_takes_the_search_document_and_leaves_the_fact(
         assert reads.stats().chunks == 0
         assert reads.document(fact_document_key(fact.fact_id)) is None
         assert len(reads.evidence(fact.fact_id)) == 2
+    assert store.verify().sound
+
+
+def test_a_compacted_document_comes_back_only_for_a_living_fact(
+    store: ProjectAuthority,
+) -> None:
+    """Ending a compacted fact leaves it out of the indexes; a strong quote brings it back."""
+    ended = recorded(store, a_fact("Use npm."), [])
+    doubted = recorded(store, a_fact("Use bun."), [])
+    store.append([say.gc_compacted(facts=[ended.fact_id, doubted.fact_id])])
+
+    store.append([say.fact_resolved(ended.fact_id, Standing.CONTRADICTED, T0 + 1, WHY)])
+    store.append([say.fact_corroborated(doubted.fact_id, a_quote("use bun", line=8))])
+
+    with store.read() as reads:
+        assert [chunk.text for chunk in reads.chunks()] == ["Use bun."]
     assert store.verify().sound
 
 
