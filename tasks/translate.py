@@ -28,6 +28,8 @@ from tasks.llm import LanguageModel
 from tasks.prompts import TRANSLATE, prompt
 
 MAX_JOBS: Final = 200
+FRESH_MS: Final = 600_000
+MAX_DELAY_MS: Final = 21_600_000
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
@@ -43,8 +45,8 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         waiting = {item.statement_id: item for item in reads.deferred()}
     wanted = args.get("statement")
     if wanted is None:
-        groups = {_group(item): item.statement_id for item in waiting.values()}
-        jobs = [_job(context, identity) for identity in list(groups.values())[:MAX_JOBS]]
+        groups = {_group(item): item for item in waiting.values()}
+        jobs = [_job(context, item) for item in list(groups.values())[:MAX_JOBS]]
         return Finished(successors=tuple(jobs), note=f"{len(waiting)} waiting")
     statement = waiting.get(str(wanted))
     if statement is None:
@@ -105,11 +107,18 @@ def _group(statement: DeferredStatement) -> tuple[str, str]:
     return statement.kind.value, statement_key(statement.original)
 
 
-def _job(context: Context, statement_id: str) -> JobSpec:
+def _job(context: Context, statement: DeferredStatement) -> JobSpec:
+    """One job; a statement that waits for long is asked about ever less often.
+
+    Otherwise one that no model manages to translate would spend the budget of every day.
+    """
+    now = context.clock.now_ms()
+    age = now - statement.deferred_at
     return JobSpec(
         kind=JobKind.TRANSLATE,
         project=context.project,
-        subject=statement_id,
-        args={"statement": statement_id},
+        subject=statement.statement_id,
+        args={"statement": statement.statement_id},
         priority=Priority.CORRECTION,
+        run_at=now + min(age // 2, MAX_DELAY_MS) if age > FRESH_MS else None,
     )

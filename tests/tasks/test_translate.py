@@ -136,3 +136,16 @@ def test_a_translated_rule_ends_what_it_replaces(world: World) -> None:
 
     assert "Always use npm for installs." not in world.current()
     assert len(world.current()) == 2
+
+
+def test_a_statement_that_fails_for_long_is_asked_about_less_often(world: World) -> None:
+    """Fresh ones run at once; an old one waits, or it would spend every day's budget."""
+    (fresh,) = translate.run(world.context(), {}).successors
+    world.clock.advance(3_600_000)
+    (older,) = translate.run(world.context(), {}).successors
+    world.clock.advance(30 * 86_400_000)
+    (oldest,) = translate.run(world.context(), {}).successors
+
+    assert fresh.run_at is None
+    assert older.run_at == world.clock.now_ms() - 30 * 86_400_000 + 1_800_000
+    assert oldest.run_at == world.clock.now_ms() + translate.MAX_DELAY_MS
