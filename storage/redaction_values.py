@@ -115,6 +115,8 @@ def _is_random_piece(piece: str) -> bool:
     if digits and size >= 16 and count >= 4 and (piece.isupper() or _HEX.fullmatch(piece)):
         # Hex and base32 change class less often, and names in one case have separators.
         return count >= 0.12 * size
+    if digits and size >= 16 and count >= 0.4 * size:
+        return True  # so dense that the few letter pairs left tell nothing
     wordy = _wordiness(humps)
     if wordy > 0.65:
         return False
