@@ -7,6 +7,7 @@ stored, not scores, so frequencies and lengths may change without touching them.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -112,8 +113,9 @@ class PostingsBuilder:
 
     def __init__(self) -> None:
         self._vocabulary: dict[str, int] = {}
-        self._terms: list[int] = []
-        self._counts: list[int] = []
+        # Machine integers: ten million Python ones would take the memory of the whole server.
+        self._terms = array("i")
+        self._counts = array("i")
         self._sizes: list[int] = []
         self._lengths: list[int] = []
 
@@ -123,9 +125,8 @@ class PostingsBuilder:
         for term in title:
             tally[term] += TITLE_WEIGHT
         vocabulary = self._vocabulary
-        for term, count in tally.items():
-            self._terms.append(vocabulary.setdefault(term, len(vocabulary)))
-            self._counts.append(min(count, _MAX_COUNT))
+        self._terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in tally])
+        self._counts.extend(tally.values())
         self._sizes.append(len(tally))
         self._lengths.append(len(body) + TITLE_WEIGHT * len(title))
 
@@ -133,7 +134,7 @@ class PostingsBuilder:
         """The index of everything added."""
         texts, vocabulary = len(self._sizes), self._vocabulary
         terms = np.array(self._terms, dtype=np.int32)
-        counts = np.array(self._counts, dtype=np.uint8)
+        counts = np.minimum(np.array(self._counts, dtype=np.int32), _MAX_COUNT).astype(np.uint8)
         numbers = np.repeat(np.arange(texts, dtype=np.int32), self._sizes)
         order = np.argsort(terms, kind="stable")
         frequencies = np.bincount(terms, minlength=len(vocabulary))
