@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from storage.redaction_values import Finding, is_random, is_varied
+from storage.redaction_values import Finding, is_random, is_uuid, is_varied
 
 _ALPHABETS: Final = {
     "alnum": "[A-Za-z0-9]",
@@ -136,7 +136,7 @@ honeycomb-key?      hcaik_ hcamk_ hcxik_ hcxmk_                         alnum 16
 axiom-token         xaat- xapt-                                         hex 16
 posthog-key         phx_ phs_                                           alnum 16
 statsig-key?        secret-                                             alnum 16
-launchdarkly-key?   sdk- api- rel-                                      hex 30
+launchdarkly-key?   sdk-                                                hex 30
 linear-key          lin_api_ lin_oauth_ lin_wh_                         alnum 10
 notion-token?       ntn_ secret_                                        alnum 20
 figma-token         figd_ figo_ figu_                                   word 10
@@ -218,7 +218,7 @@ def _find(scan: re.Pattern[str], text: str, after: int, end: int) -> Iterator[Fi
 
 
 def _holds(prefix: _Prefix, value: str) -> bool:
-    return is_random(value) if prefix.ordinary else is_varied(value)
+    return is_random(value) or is_uuid(value) if prefix.ordinary else is_varied(value)
 
 
 @cache
