@@ -120,9 +120,10 @@ class Backlog:
             self.anchor(db, last.stream, last.end)
         except (Invalid, Corrupt):
             db.execute("ROLLBACK TO batch")
-            return False
-        finally:
             db.execute("RELEASE batch")
+            return False
+        # After any other fault (a failing disk) the whole transaction goes, savepoint and all.
+        db.execute("RELEASE batch")
         return True
 
 
