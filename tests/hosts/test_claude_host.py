@@ -23,9 +23,10 @@ from tests.hosts.mock_model import Exchange, MockModel, Reply, ToolCall
 pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("installed_agents")]
 
 BLOCK: Final = "recalled: this repository uses pnpm"
-# What a run may take longer than one without memoryd: six hooks' processes, the agreed 250 ms,
-# and a busy machine.
-SLACK_MS: Final = 250 + 1250
+# What a run may take longer than one without memoryd. The agreed 250 ms are proven where they can
+# be measured alone (test_pi_link, test_hook_client); a whole agent on a busy machine needs air, and
+# a server that is waited for would make it hang until its time-out.
+SLACK_MS: Final = 250 + 2750
 
 
 def bash(command: str) -> Reply:
