@@ -1,8 +1,8 @@
 """The nouns of memory, as frozen values.
 
-Nothing here does I/O. Ids are derived (same content, same id), times are UTC integer milliseconds;
-Nothing here does I/O. Ids are derived (same content, same id), times are UTC milliseconds,
-is half-open `[start, end)`.
+Nothing here does I/O. Ids are derived (same content, same id), times are UTC milliseconds; valid
+time is `valid_at`/`invalid_at`, transaction time `recorded_at`/`expired_at`; every interval is
+half-open `[start, end)`.
 """
 
 from __future__ import annotations
