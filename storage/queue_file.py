@@ -28,11 +28,13 @@ from storage.connection import (
 )
 from storage.errors import Busy, Corrupt, Unavailable
 from storage.paths import HomePaths
-from storage.schema import current_version, migrate, require_current, schema_version
+from storage.schema import current_version, migrate, require_current
 
 APPLICATION_ID = 1835363697
 CHECKPOINT_ON_CLOSE_BYTES = 4_194_304
 """An enqueuer closing last would pay the checkpoint; it does so only past this WAL size."""
+
+MAKING_MS = 200
 
 CheckpointMode = Literal["PASSIVE", "TRUNCATE"]
 SqlFunction = Callable[..., "apsw.SQLiteValue"]
@@ -178,13 +180,7 @@ def open_queue_file(paths: HomePaths, clock: Clock, *, busy_ms: int = BUSY_TIMEO
     """
     if not _ready(paths):
         _prepare(paths)
-    file = QueueFile(paths, clock, busy_ms=busy_ms)
-    try:
-        _check(file.db)
-    except BaseException:
-        file.close()
-        raise
-    return file
+    return QueueFile(paths, clock, busy_ms=busy_ms)
 
 
 def open_queue_reader(paths: HomePaths) -> apsw.Connection:
@@ -196,7 +192,9 @@ def open_queue_reader(paths: HomePaths) -> apsw.Connection:
     """
     db = open_readonly(paths.queue)
     try:
-        _check(db)
+        with translated(paths.queue.name):
+            if not _is_current(db):
+                raise Unavailable("curation.sqlite: not ready yet; a worker or a hook makes it")
     except BaseException:
         db.close()
         raise
@@ -204,39 +202,44 @@ def open_queue_reader(paths: HomePaths) -> apsw.Connection:
 
 
 def _ready(paths: HomePaths) -> bool:
+    # Asked through a read-only connection: opening for writing would turn somebody else's database
+    # into WAL mode before we know whose it is.
     try:
-        if paths.queue.stat().st_size == 0:
+        if paths.queue.lstat().st_size == 0:
             return False
     except OSError:
         return False
     try:
-        db = open_readonly(paths.queue, busy_ms=200)
+        db = open_readonly(paths.queue, busy_ms=MAKING_MS)
+        try:
+            with translated(paths.queue.name):
+                return _is_current(db)
+        finally:
+            db.close()
     except Busy:
+        # Somebody makes it at this moment: wait at the lock.
         return False
-    try:
-        with translated(paths.queue.name):
-            return int(db.pragma("user_version")) >= current_version("queue")
-    except Busy:
+
+
+def _is_current(db: apsw.Connection) -> bool:
+    version = int(db.pragma("user_version"))
+    if version == 0 and not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
         return False
-    finally:
-        db.close()
+    if int(db.pragma("application_id")) != APPLICATION_ID:
+        raise Corrupt("curation.sqlite: a database, but not a queue of memoryd")
+    if version < current_version("queue"):
+        return False
+    require_current(db, "queue", "curation.sqlite")
+    return True
 
 
 def _prepare(paths: HomePaths) -> None:
     private_directory(paths.shared)
     with file_lock(paths.queue.with_name("curation.lock")):
+        if _ready(paths):
+            return
         db = open_database(paths.queue, create=True)
         try:
-            found = schema_version(db)
-            if found == 0 and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
-                raise Corrupt(f"{paths.queue.name}: a database, but not a queue of memoryd")
             migrate(db, "queue")
         finally:
             db.close()
-
-
-def _check(db: apsw.Connection) -> None:
-    require_current(db, "queue", "curation.sqlite")
-    with translated():
-        if int(db.pragma("application_id")) != APPLICATION_ID:
-            raise Corrupt("curation.sqlite: a database, but not a queue of memoryd")

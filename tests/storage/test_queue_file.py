@@ -79,9 +79,12 @@ def test_a_database_of_somebody_else_is_refused(home: Path, version: int) -> Non
     db = apsw.Connection(str(paths.queue))
     db.execute(f"CREATE TABLE mine (x); PRAGMA user_version = {version}")
     db.close()
+    before = paths.queue.read_bytes()
 
     with pytest.raises(Corrupt, match="not a queue"):
         open_queue(paths, clock=ManualClock())
+
+    assert paths.queue.read_bytes() == before
 
 
 def test_a_newer_file_is_refused(home: Path) -> None:
