@@ -38,6 +38,9 @@ FOLLOW: Final = (
     """CREATE TEMP TRIGGER IF NOT EXISTS vector_added AFTER INSERT ON main.vectors BEGIN
          INSERT OR IGNORE INTO changed_vectors VALUES (new.collection, new.chunk);
        END""",
+    """CREATE TEMP TRIGGER IF NOT EXISTS collection_dropped AFTER DELETE ON main.collections BEGIN
+         INSERT OR IGNORE INTO changed_vectors VALUES (old.name, 0);
+       END""",
     """CREATE TEMP TRIGGER IF NOT EXISTS vector_dropped AFTER DELETE ON main.vectors BEGIN
          INSERT OR IGNORE INTO changed_vectors VALUES (old.collection, old.chunk);
        END""",
@@ -45,6 +48,11 @@ FOLLOW: Final = (
 SELECT_CHANGED: Final = "SELECT DISTINCT collection FROM temp.changed_vectors"
 CLEAR_CHANGED: Final = "DELETE FROM temp.changed_vectors"
 TABLE_EXISTS: Final = "SELECT 1 FROM main.sqlite_master WHERE name = ?"
+CLEAR_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')"
+VECTOR_TABLES: Final = (
+    "SELECT name FROM main.sqlite_master WHERE type = 'table' AND sql LIKE"
+    " 'CREATE VIRTUAL TABLE%vec0%'"
+)
 ANY_VECTOR: Final = "SELECT 1 FROM vectors WHERE collection = ? LIMIT 1"
 FTS_DIFFERENCE: Final = (
     "SELECT (SELECT count(*) FROM chunks WHERE rowid NOT IN (SELECT rowid FROM chunks_fts)),"
@@ -93,6 +101,13 @@ def settle(db: apsw.Connection) -> None:
             )
         _carry_over(db, table, name)
     db.execute(CLEAR_CHANGED)
+
+
+def clear(db: apsw.Connection) -> None:
+    """Empty every index, whatever it holds; the rows that follow fill it again."""
+    db.execute(CLEAR_FTS)
+    for (table,) in db.execute(VECTOR_TABLES).fetchall():
+        db.execute(f"DROP TABLE main.{table}")
 
 
 def _carry_over(db: apsw.Connection, table: str, name: str) -> None:

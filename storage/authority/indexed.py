@@ -149,6 +149,7 @@ class IndexedContainer:
 
         def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
             problems: list[Problem] = []
+            derived.clear(db)
             count = proof.rederive(db, self._backlog.events(db, self._backlog.sizes(), problems))
             for problem in problems:
                 if problem.check == "journal":

@@ -45,6 +45,13 @@ SELECT_ORPHAN_VECTORS: Final = (
 KEEP_VECTORS: Final = (
     "SELECT v.collection, c.chunk_id, v.embedding FROM vectors v JOIN chunks c ON c.rowid = v.chunk"
 )
+KEEP_COLLECTIONS: Final = (
+    "SELECT name, model, dims, fingerprint, scale, created_at FROM collections"
+)
+RESTORE_COLLECTION: Final = (
+    "INSERT INTO collections (name, model, dims, fingerprint, scale, created_at)"
+    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
+)
 RESTORE_VECTOR: Final = (
     "INSERT INTO vectors (collection, chunk, embedding)"
     " SELECT ?, c.rowid, ? FROM chunks c WHERE c.chunk_id = ?"
@@ -91,6 +98,7 @@ def rederive(db: apsw.Connection, events: Iterable[Event]) -> int:
         Corrupt: history does not verify; the caller must roll back.
     """
     vectors = db.execute(KEEP_VECTORS).fetchall()
+    collections = db.execute(KEEP_COLLECTIONS).fetchall()
     db.pragma("defer_foreign_keys", True)
     db.execute("DELETE FROM vectors")
     for table in DERIVED_TABLES:
@@ -102,6 +110,8 @@ def rederive(db: apsw.Connection, events: Iterable[Event]) -> int:
         reduce.apply(db, event)
         count += 1
     _must_be_sound(chains.finish(history.heads(db)))
+    # A compaction in history may have dropped a collection that was made anew since.
+    db.executemany(RESTORE_COLLECTION, collections)
     for collection, chunk_id, embedding in vectors:
         db.execute(RESTORE_VECTOR, (collection, embedding, chunk_id))
     return count

@@ -390,6 +390,23 @@ def test_rebuild_gives_the_same_rows_and_keeps_vectors(authority: ProjectAuthori
     assert authority.verify().sound
 
 
+def test_rebuild_keeps_a_collection_that_was_dropped_and_made_again(
+    authority: ProjectAuthority,
+) -> None:
+    """History once dropped it; vectors are not history, so those of now stay."""
+    authority.append([say.document_upserted(a_document())])
+    authority.store_vectors(COLLECTION, [(1, bytes(8))])
+    authority.append([say.gc_compacted(collections=[COLLECTION.name])])
+    authority.store_vectors(COLLECTION, [(1, VECTOR)])
+
+    authority.rebuild()
+
+    with authority.read() as reads:
+        assert reads.collections() == [COLLECTION]
+        assert list(reads.vectors(COLLECTION)) == [(1, VECTOR)]
+    assert authority.verify().sound
+
+
 def test_closing_twice_is_fine(home: Path, container: Container) -> None:
     """Close is idempotent."""
     store = opened(home, container)

@@ -121,6 +121,21 @@ def test_the_vector_index_follows_vectors(store: ProjectAuthority) -> None:
     assert store.verify().sound
 
 
+def test_an_emptied_collection_leaves_no_table_behind(store: ProjectAuthority) -> None:
+    """Dropping a collection without vectors drops its vec0 table too."""
+    add(store, "a")
+    store.store_vectors(COLLECTION, [(1, bytes(8))])
+    store.append([say.document_deleted(a_document(name="a").key, T0)])
+
+    store.append([say.gc_compacted(collections=[COLLECTION.name])])
+
+    with store.read() as reads:
+        left = reads.db.execute(
+            "SELECT name FROM sqlite_master WHERE name LIKE 'vec\\_%' ESCAPE '\\'"
+        )
+        assert left.fetchall() == []
+
+
 def test_a_collection_of_another_handle_is_followed(store: ProjectAuthority, home: Path) -> None:
     """A vec0 table made by another process follows this handle's deletions too."""
     add(store, "a")
@@ -340,6 +355,7 @@ def test_damage_to_the_journal_is_found_and_stops_a_rebuild(
         ("UPDATE documents SET text = 'Forged.'", "tables"),
         ("UPDATE chunks SET text = 'Forged.'", "tables"),
         ("DELETE FROM chunks_fts WHERE rowid = 1", "indexes"),
+        ("INSERT INTO chunks_fts (rowid, title, text) VALUES (99, '', 'ghost')", "indexes"),
         ("INSERT INTO vectors VALUES ('0123456789abcdef', 77, x'00')", "vectors"),
         ("UPDATE heads SET writer_seq = 9", "history"),
         ("DELETE FROM events WHERE seq = 2", "journal"),
