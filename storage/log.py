@@ -28,6 +28,7 @@ EVENTS: Final = frozenset(
         "worker.stopped",
         "worker.refused",
         "worker.replaced",
+        "clock.stepped",
         "tick.failed",
         "tick.slow",
         "job.claimed",
@@ -143,8 +144,13 @@ class RotatingFile:
         self._fd = self._open()
 
 
-def configure(paths: HomePaths, clock: Clock, *, terminal: bool | None = None) -> None:
-    """Send events to `<home>/pi-memory/logs/worker.log`, or to a person at a terminal."""
+def configure(
+    paths: HomePaths, clock: Clock, *, terminal: bool | None = None, libraries: bool = True
+) -> None:
+    """Send events to `<home>/pi-memory/logs/worker.log`, or to a person at a terminal.
+
+    `libraries` also takes over what Huey logs, without its texts.
+    """
     to_terminal = sys.stderr.isatty() if terminal is None else terminal
     target = sys.stderr if to_terminal else RotatingFile(paths.logs / LOG_NAME)
     renderer: Any = (  # Any: structlog's renderers share no public type
@@ -164,7 +170,8 @@ def configure(paths: HomePaths, clock: Clock, *, terminal: bool | None = None) -
         logger_factory=structlog.WriteLoggerFactory(file=target),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
-    _adopt_libraries()
+    if libraries:
+        _adopt_libraries()
 
 
 def get_logger() -> Any:  # Any: structlog's lazy proxy

@@ -304,6 +304,14 @@ class JobQueue:
             ring(self.paths)
         return freed
 
+    def shift_later(self, delta_ms: int) -> int:
+        """The wall clock was set: jobs that wait for a time keep their distance to it.
+
+        Budget waits are left alone: their reset is a time of day, not a distance.
+        """
+        with self.file.write("NORMAL") as db:
+            return queue_control.shift_later(db, delta_ms, self.clock.now_ms())
+
     def prune(self, retention_days: int) -> int:
         """Delete rows past their limit, a batch at a time; returns how many."""
         with self.file.write("NORMAL") as db:

@@ -130,6 +130,17 @@ def release_held(db: apsw.Connection, reason: str, project: str | None, now: int
     return len(db.execute(RELEASE_HELD, values).fetchall())
 
 
+SHIFT: Final = """
+UPDATE jobs SET run_at = max(:now, run_at + :delta)
+WHERE state = 'available' AND run_at > :now AND waiting_for <> 'budget' RETURNING id
+"""
+
+
+def shift_later(db: apsw.Connection, delta: int, now: int) -> int:
+    """Move what waits for a time along with a wall clock that was set by `delta`."""
+    return len(db.execute(SHIFT, {"delta": delta, "now": now}).fetchall())
+
+
 PRUNE_JOBS: Final = """
 DELETE FROM jobs WHERE id IN (
   SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < :before AND state <> 'dead'

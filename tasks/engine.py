@@ -53,7 +53,7 @@ class Engine:
         routes: Mapping[JobKind, Route] = ROUTES,
         projects: Callable[[], Sequence[ProjectId]] | None = None,
     ) -> None:
-        self._paths = paths
+        self.paths = paths
         self._clock = clock
         self.settings = load_settings(paths, environment)
         planned = entries(self.settings.schedule)
@@ -97,7 +97,7 @@ class Engine:
         """
         if self._guard_fd >= 0:
             return
-        path = private_directory(self._paths.shared) / GUARD_NAME
+        path = private_directory(self.paths.shared) / GUARD_NAME
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o600)
         except OSError as cause:
@@ -107,7 +107,7 @@ class Engine:
         except BlockingIOError as cause:
             os.close(fd)
             raise AlreadyRunning(
-                f"a worker of this home is running already ({self._paths.home})"
+                f"a worker of this home is running already ({self.paths.home})"
             ) from cause
         self._guard_fd = fd
 
@@ -115,9 +115,9 @@ class Engine:
         """Take the name that leases are held by, start to listen and to beat."""
         self.guard()
         self._workers = workers
-        sweep(self._paths)
-        self._owner = Owner(self._paths)
-        self._listener = Listener(self._paths, self._owner.name)
+        sweep(self.paths)
+        self._owner = Owner(self.paths)
+        self._listener = Listener(self.paths, self._owner.name)
         self._planner.register()
         self._heartbeat.start()
         threading.Thread(target=self._listen, name="Bell", daemon=True).start()
@@ -148,6 +148,8 @@ class Engine:
             get_logger().info("worker.stopped", owner=self._owner.name)
             self._owner.close()
             self._owner = None
+            with suppress(MemorydError):
+                self.queue.file.checkpoint("TRUNCATE")
         self.queue.close()
         if self._guard_fd >= 0:
             os.close(self._guard_fd)
@@ -191,7 +193,8 @@ class Engine:
 
     def drained(self) -> bool:
         """Whether nothing runs, nothing is due, and nothing was missing just now."""
-        if self._heartbeat.held() or not self.queue.drained():
+        busy = any(not lease.overran for lease in self._heartbeat.held())
+        if busy or not self.queue.drained():
             return False
         if self.queue.drain_spool() or self.ticker.reconcile():
             return False

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
+import structlog
 from huey.api import Huey, Task
 from huey.constants import WORKER_THREAD, EmptyData
 from huey.consumer import Consumer, ConsumerStopped, Scheduler, Worker, WorkerRecycle
@@ -30,7 +31,7 @@ from storage.clock import Clock
 from storage.connection import translated
 from storage.errors import ConfigError, MemorydError, Refused, UnknownJob
 from storage.jobs import JobKind, JobSpec, Priority
-from storage.log import get_logger
+from storage.log import configure, get_logger
 from storage.queue import JobQueue
 from storage.queue_line import Line
 from storage.records import ProjectId
@@ -135,8 +136,7 @@ class LeasedStorage(BaseStorage):  # type: ignore[misc]  # huey has no types
     def flush_queue(self) -> None:
         self._queue.cancel_kind(FOREIGN)
 
-    def flush_schedule(self) -> None:
-        self._queue.cancel_kind(FOREIGN)
+    flush_schedule = flush_queue
 
     def put_data(self, key: str, value: bytes, is_result: bool = False) -> None:
         if not is_result:
@@ -174,8 +174,7 @@ class LeasedStorage(BaseStorage):  # type: ignore[misc]  # huey has no types
         with self._queue.file.write("FULL") as db:
             return queue_values.increment(db, _text(key), amount, self._queue.clock.now_ms())
 
-    def delete_counter(self, key: str) -> None:
-        self.pop_data(key)
+    delete_counter = pop_data
 
     def result_store_size(self) -> int:
         return len(self.result_items())
@@ -316,6 +315,9 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
             get_logger().error("worker.refused")
             sys.stderr.write(f"{cause}\n")
             sys.exit(EXIT_ALREADY_RUNNING)
+        if not structlog.is_configured():
+            # Stock huey_consumer has set up Huey's own logging; ours still goes to our file.
+            configure(self.engine.paths, self.engine.queue.clock, libraries=False)
         return LeasedConsumer(self, **options)
 
 

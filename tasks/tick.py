@@ -17,6 +17,8 @@ from storage.queue_owner import sweep
 from tasks.reconcile import Reconciler
 from tasks.schedule import Planner
 
+CLOCK_STEP_MS: Final = 5_000
+"""A smaller step back is not worth a write."""
 RECONCILE_MS: Final = 60_000
 HOUSEKEEPING_MS: Final = 60_000
 CHECKPOINT_WAL_BYTES: Final = 1_048_576
@@ -44,12 +46,14 @@ class Ticker:
         self._retention_days = retention_days
         self._reconciled_at: int | None = None
         self._kept_at: int | None = None
+        self._offset = clock.now_ms() - clock.boot_ms()
         self.progressed_at = clock.boot_ms()
         """Boot ms of the last round in which no chore failed."""
 
     def tick(self, *, periodic: bool = True) -> bool:
         """One round; False if a chore failed. `periodic` fires schedules too."""
         chores: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("clock", self._follow_clock),
             ("reap", self._reap),
             ("spool", self._spool),
             ("schedule", self._planner.tick if periodic else _nothing),
@@ -71,6 +75,15 @@ class Ticker:
         """Compare stores with jobs now; returns the jobs asked for."""
         self._reconciled_at = self._clock.boot_ms()
         return self._reconciler.run()
+
+    def _follow_clock(self) -> None:
+        # Boot time does not step, so the difference shows that somebody set the clock. A step
+        # forward only makes work early; one back would keep a retry of a second waiting for a day.
+        offset = self._clock.now_ms() - self._clock.boot_ms()
+        delta, self._offset = offset - self._offset, offset
+        if delta < -CLOCK_STEP_MS:
+            moved = self._queue.shift_later(delta)
+            get_logger().warning("clock.stepped", ms=delta, jobs=moved)
 
     def _reap(self) -> None:
         found = self._queue.reap(max_crashes=self._max_crashes)

@@ -155,6 +155,24 @@ def test_reconciling_happens_once_a_minute(bench: Bench) -> None:
     assert bench.looked.count(P1) == 2
 
 
+def test_a_clock_set_back_keeps_nothing_waiting_for_a_day(bench: Bench) -> None:
+    """Jobs keep their distance to the time; a budget's reset is a time of day and stays."""
+    for reason in ("retry", "budget"):
+        bench.queue.enqueue([JobSpec(kind=JobKind.GC, project=P1, subject=reason)])
+        job = bench.queue.claim("1-me")
+        assert job is not None
+        bench.queue.snooze(job, bench.clock.now_ms() + 4_000, reason)
+    bench.clock.step_wall(-86_400_000)
+    bench.ticker.tick()
+
+    waits = {
+        view.subject: view.run_at - bench.clock.now_ms()
+        for view in bench.queue.jobs(kind="gc", state=JobState.AVAILABLE)
+    }
+
+    assert waits == {"retry": 4_000, "budget": 86_404_000}
+
+
 def test_systemd_hears_ready_alive_and_stopping(tmp_path: Path) -> None:
     """On its socket; the watchdog only if it asked, and only from this process."""
     path = tmp_path / "notify"
