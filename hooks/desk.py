@@ -11,6 +11,7 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Full, Queue
 from time import monotonic
@@ -165,8 +166,8 @@ class Desk:
         recaller = self._new_recaller()
         try:
             # numpy takes 80 ms to import: before the first question, not within it.
-            import retrieval.search  # noqa: F401
-
+            with suppress(ImportError):
+                import retrieval.search  # noqa: F401
             while (job := self._jobs.get()) is not None:
                 self._handle(recaller, job)
         finally:

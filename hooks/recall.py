@@ -68,6 +68,8 @@ def bound_project(paths: HomePaths, cwd: Path) -> ProjectId | None:
     """The project that a folder belongs to."""
     from storage.projects import lookup
 
+    if "\0" in str(cwd):
+        return None
     binding = lookup(paths, cwd)
     return binding.project_id if binding is not None else None
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from storage.authority.reads import Reads
 
 MATCH_TERMS: Final = 12
-CANDIDATES: Final = 128
+CANDIDATES: Final = 96
 LARGE_STORE: Final = 5_000
 FREQUENT_SHARE: Final = 0.05
 KEPT_TERMS: Final = 3
 """However frequent, so many terms ask: a question of common words is still a question."""
 
+COUNT_CHUNKS: Final = "SELECT count(*) FROM (SELECT 1 FROM chunks LIMIT ?)"
 HAS_FULLTEXT: Final = "SELECT 1 FROM sqlite_master WHERE name = 'chunks_fts'"
 HIGHEST_CHUNK: Final = "SELECT coalesce(max(rowid), 0) FROM chunks"
 COUNT_MATCHES: Final = (
@@ -34,6 +35,12 @@ BEST_MATCHES: Final = (
     " ORDER BY bm25(chunks_fts, 2.0, 1.0) LIMIT ?"
 )
 CHUNKS_OF: Final = "SELECT rowid FROM chunks WHERE document_key = ? OR chunk_id = ? LIMIT 8"
+
+
+def holds_more_than(reads: Reads, chunks: int) -> bool:
+    """Whether the store has more chunks than that; counts no further."""
+    row = reads.db.execute(COUNT_CHUNKS, (chunks + 1,)).fetchone()
+    return row is not None and int(str(row[0])) > chunks
 
 
 def has_fulltext(reads: Reads) -> bool:

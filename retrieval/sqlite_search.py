@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import islice
 from time import perf_counter
 from typing import Final
 
@@ -18,7 +17,7 @@ from retrieval.assembly import assemble
 from retrieval.candidates import Candidate
 from retrieval.door import Door
 from retrieval.exact import NAMED, add_literal, is_specific, names_in
-from retrieval.fulltext import FulltextShelf, has_fulltext
+from retrieval.fulltext import FulltextShelf, has_fulltext, holds_more_than
 from retrieval.fusion import fused_score
 from retrieval.lexical import WeighedQuestion, weigh
 from retrieval.pages import Page, ScannedShelf, Shelf
@@ -67,10 +66,9 @@ def recall(
 
 def open_shelf(reads: Reads) -> Shelf:
     """The whole store while it is small, else its full-text index."""
-    few = list(islice(reads.chunks(), MAX_SCANNED + 1))
-    if len(few) > MAX_SCANNED and has_fulltext(reads):
+    if holds_more_than(reads, MAX_SCANNED) and has_fulltext(reads):
         return FulltextShelf(reads)
-    return ScannedShelf(few if len(few) <= MAX_SCANNED else reads.chunks())
+    return ScannedShelf(reads.chunks())
 
 
 def _rank(shelf: Shelf, query: Query, door: Door) -> list[Candidate]:
