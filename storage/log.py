@@ -20,6 +20,7 @@ import structlog
 
 from storage.clock import Clock, iso
 from storage.connection import private_directory
+from storage.errors import Unavailable
 from storage.paths import HomePaths
 
 EVENTS: Final = frozenset(
@@ -114,7 +115,7 @@ class RotatingFile:
     def write(self, text: str) -> int:
         """Append; a full disk loses the line, never the work that it tells of."""
         data = text.encode("utf-8", "replace")
-        with self._lock, suppress(OSError):
+        with self._lock, suppress(OSError, Unavailable):
             if os.fstat(self._fd).st_size + len(data) > self._max_bytes:
                 self._rotate()
             os.write(self._fd, data)
@@ -132,7 +133,10 @@ class RotatingFile:
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(self._path, flags, 0o600)
+        try:
+            return os.open(self._path, flags, 0o600)
+        except OSError as cause:
+            raise Unavailable(f"{self._path}: cannot be written ({cause.strerror})") from cause
 
     def _rotate(self) -> None:
         for number in range(self._kept - 1, 0, -1):
@@ -140,8 +144,9 @@ class RotatingFile:
             if older.exists():
                 older.rename(self._path.with_name(f"{self._path.name}.{number + 1}"))
         self._path.rename(self._path.with_name(f"{self._path.name}.1"))
+        fresh = self._open()
         os.close(self._fd)
-        self._fd = self._open()
+        self._fd = fresh
 
 
 def configure(

@@ -20,7 +20,7 @@ from storage import activity
 from storage.activity import Activity
 from storage.atomic import replace_file
 from storage.connection import private_directory
-from storage.errors import Invalid
+from storage.errors import Invalid, Unavailable
 from storage.jobs import MAX_MESSAGE_BYTES, JobKind, JobSpec, Priority
 from storage.paths import HomePaths
 from storage.queue_line import lines, put
@@ -58,11 +58,17 @@ def append(paths: HomePaths, entry: Entry, now: int) -> Path:
 
 
 def waiting(paths: HomePaths, limit: int = BATCH) -> list[Path]:
-    """Entries to take in, oldest first."""
+    """Entries to take in, oldest first.
+
+    Raises:
+        Unavailable: the folder cannot be read.
+    """
     try:
         names = [path for path in paths.spool.iterdir() if path.name.endswith(SUFFIX)]
     except FileNotFoundError:
         return []
+    except OSError as cause:
+        raise Unavailable(f"{paths.spool}: cannot be read ({cause.strerror})") from cause
     return sorted(path for path in names if not path.name.startswith("."))[:limit]
 
 

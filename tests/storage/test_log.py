@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from storage.errors import Unavailable
 from storage.log import EVENTS, LOG_NAME, RotatingFile, configure, get_logger, keep_plain
 from storage.paths import HomePaths
 from tests.support import ManualClock
@@ -91,6 +92,15 @@ def test_what_libraries_say_is_reported_without_their_text(home: Path) -> None:
     (line,) = _lines(paths)
     assert (line["event"], line["problem"]) == ("library.reported", "ValueError")
     assert "private" not in json.dumps(line)
+
+
+def test_a_log_that_cannot_be_opened_is_named(home: Path) -> None:
+    """A folder stands in its place: one sentence, no traceback."""
+    paths = HomePaths(home)
+    (paths.logs / LOG_NAME).mkdir(parents=True)
+
+    with pytest.raises(Unavailable, match=r"worker\.log"):
+        configure(paths, ManualClock(), terminal=False)
 
 
 def test_a_full_file_moves_aside_and_old_ones_go(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from storage import spool
 from storage.activity import Activity
-from storage.errors import Invalid
+from storage.errors import Invalid, Unavailable
 from storage.jobs import JobKind, JobSpec, JobState, Priority
 from storage.paths import HomePaths
 from storage.queue import JobQueue, open_queue
@@ -104,6 +104,14 @@ def test_entries_are_taken_in_oldest_first_and_in_batches(
     ]
 
     assert spool.waiting(queue.paths, limit=4) == paths[:4]
+
+
+def test_a_spool_that_is_no_folder_is_named(queue: JobQueue) -> None:
+    """The round that drains it goes on with its other chores."""
+    queue.paths.spool.write_bytes(b"")
+
+    with pytest.raises(Unavailable, match="spool"):
+        queue.drain_spool()
 
 
 def test_an_entry_that_is_too_large_is_refused(queue: JobQueue) -> None:
