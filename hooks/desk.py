@@ -87,7 +87,8 @@ class Desk:
             warming=self._warming,
             find_project=find_project,
         )
-        self._snapshots = Snapshots(lambda: self._new_recaller().holdings)
+        self._ready = threading.Event()
+        self._snapshots = Snapshots(lambda: self._new_recaller().holdings, ready=self._ready)
         self._jobs: Queue[_Job | None] = Queue(MAX_QUEUED)
         self._captured: deque[HookEvent] = deque(maxlen=MAX_CAPTURED)
         self._capture_ready = threading.Condition()
@@ -97,7 +98,8 @@ class Desk:
             for number in range(threads)
         ]
         self._capturer = threading.Thread(target=self._capture, name="capture", daemon=True)
-        for thread in (*self._workers, self._capturer):
+        importer = threading.Thread(target=self._import, name="import", daemon=True)
+        for thread in (*self._workers, self._capturer, importer):
             thread.start()
 
     def receive(self, line: bytes, reply: Reply) -> None:
@@ -139,6 +141,7 @@ class Desk:
             "pid": os.getpid(),
             "uptime_ms": round((monotonic() - self._started) * 1000),
             "rss_bytes": resident_bytes(),
+            "ready": self._ready.is_set(),
             "queued": self._jobs.qsize(),
             "capturing": len(self._captured),
             "encoder": self._warming.state(),
@@ -162,12 +165,17 @@ class Desk:
             self._capture_ready.notify_all()
         self._capturer.join(max(0.0, deadline - monotonic()))
 
+    def _import(self) -> None:
+        """Import numpy (80 ms and more) beside the first questions, which SQLite answers."""
+        with suppress(ImportError):
+            import retrieval.index
+            import retrieval.search  # noqa: F401
+
+            self._ready.set()
+
     def _work(self) -> None:
         recaller = self._new_recaller()
         try:
-            # numpy takes 80 ms to import: before the first question, not within it.
-            with suppress(ImportError):
-                import retrieval.search  # noqa: F401
             while (job := self._jobs.get()) is not None:
                 self._handle(recaller, job)
         finally:

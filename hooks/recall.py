@@ -23,6 +23,9 @@ from storage.records import ProjectId
 if TYPE_CHECKING:
     from hooks.snapshots import Snapshots
     from hooks.warming import Warming
+    from retrieval.embedding import Encoder
+    from retrieval.index import IndexSnapshot
+    from storage.authority.reads import Reads
     from storage.clock import Clock
     from storage.paths import HomePaths
 
@@ -126,43 +129,62 @@ class Recaller:
         return self._find_project(self._paths, Path(cwd)) if cwd else None
 
     def _answer(self, project: ProjectId, ask: Ask, settings: RecallSettings) -> Recall:
-        from retrieval import search
-
         held = self.holdings.authority(project)
         encoder = self._warming.encoder(self.holdings.settings(project).encoder)
         collection = encoder.collection if encoder is not None else None
         index = self._snapshots.current(
             project, held, collection, max_bytes=settings.max_index_bytes
         )
-        bounds = bounds_of(ask, settings)
-        now_at = self._clock.now_ms()
         with held.authority.read() as reads:
             if index is None:
-                found = sqlite_search.recall(
-                    reads,
-                    ask.query,
-                    generation=held.authority.generation(),
-                    now_at=now_at,
-                    limit=bounds.limit,
-                    max_bytes=bounds.max_bytes,
-                    as_of=ask.as_of,
-                    expansions=ask.expansions,
-                )
-                return found.with_gap("answered without the resident index")
-            found = search.recall(
-                index,
-                ask.query,
-                reads=reads,
-                now_at=now_at,
-                encoder=encoder,
-                limit=bounds.limit,
-                max_bytes=bounds.max_bytes,
-                as_of=ask.as_of,
-                expansions=ask.expansions,
-            )
-        if encoder is not None and index.matrix is not None:
+                generation = held.authority.generation()
+                found = self._from_sqlite(reads, ask, settings, generation)
+                useful = not self._snapshots.ready and collection in reads.collections()
+            else:
+                found = self._from_index(index, reads, ask, settings, encoder)
+                useful = index.matrix is not None
+        if encoder is not None and useful:
             self._warming.wanted(encoder)
         return found
+
+    def _from_index(
+        self,
+        index: IndexSnapshot,
+        reads: Reads,
+        ask: Ask,
+        settings: RecallSettings,
+        encoder: Encoder | None,
+    ) -> Recall:
+        from retrieval import search
+
+        bounds = bounds_of(ask, settings)
+        return search.recall(
+            index,
+            ask.query,
+            reads=reads,
+            now_at=self._clock.now_ms(),
+            encoder=encoder,
+            limit=bounds.limit,
+            max_bytes=bounds.max_bytes,
+            as_of=ask.as_of,
+            expansions=ask.expansions,
+        )
+
+    def _from_sqlite(
+        self, reads: Reads, ask: Ask, settings: RecallSettings, generation: int
+    ) -> Recall:
+        bounds = bounds_of(ask, settings)
+        found = sqlite_search.recall(
+            reads,
+            ask.query,
+            generation=generation,
+            now_at=self._clock.now_ms(),
+            limit=bounds.limit,
+            max_bytes=bounds.max_bytes,
+            as_of=ask.as_of,
+            expansions=ask.expansions,
+        )
+        return found.with_gap("answered without the resident index")
 
     def close(self) -> None:
         """Close the stores."""

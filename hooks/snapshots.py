@@ -48,13 +48,22 @@ class Kept:
 class Snapshots:
     """The snapshots of every project asked about lately. Safe between threads."""
 
-    def __init__(self, new_holdings: Callable[[], Holdings]) -> None:
+    def __init__(
+        self, new_holdings: Callable[[], Holdings], *, ready: threading.Event | None = None
+    ) -> None:
         self._new_holdings = new_holdings
+        self._ready = ready
+        """Set once numpy is imported, which takes longer than answering from SQLite."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[ProjectId, Kept] = OrderedDict()
         self._building: set[ProjectId] = set()
         self._inline: dict[ProjectId, threading.Lock] = {}
         self._threads: set[threading.Thread] = set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether snapshots can be made yet."""
+        return self._ready is None or self._ready.is_set()
 
     def current(
         self, project: ProjectId, held: Held, collection: Collection | None, *, max_bytes: int
@@ -64,6 +73,8 @@ class Snapshots:
         Raises:
             Corrupt, Unavailable, Busy: the store cannot be read.
         """
+        if not self.ready:
+            return None
         version = Version(held.identity, held.authority.generation(), collection)
         kept = self._lookup(project)
         if kept is not None and kept.version == version:

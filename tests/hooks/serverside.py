@@ -64,6 +64,13 @@ class Running:
             assert isinstance(answer, dict)
             return answer
 
+    def ready(self) -> bool:
+        """Whether it answers and its index can be built (a stale socket refuses at first)."""
+        try:
+            return '"ready": true' in json.dumps(self.ask({"op": "stats"}))
+        except OSError:
+            return False
+
     def alive(self) -> bool:
         """Whether it still answers a ping."""
         return self.ask({"op": "ping"})["ok"] is True
@@ -113,7 +120,7 @@ def a_server(
     running = Running(HomePaths(home), server, listener)
     running.thread.start()
     try:
-        wait_until(running.paths.socket.exists, what="the socket")
+        wait_until(running.ready, what="a ready server")
         yield running
     finally:
         server.stop()

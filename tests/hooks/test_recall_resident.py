@@ -71,6 +71,32 @@ def test_a_snapshot_is_kept_until_the_store_changes(
     assert (first.size, newer.size) == (len(FACTS), len(FACTS) + 1)
 
 
+def test_before_numpy_is_there_sqlite_answers(
+    home: Path, store: Authority, holdings: Holdings
+) -> None:
+    """The first prompt of the day waits for no import; once it is done the index answers."""
+    imported = threading.Event()
+    snapshots = Snapshots(lambda: holdings, ready=imported)
+    recaller = Recaller(
+        HomePaths(home),
+        clock=ManualClock(),
+        environment={"MEMORYD_ENCODER": "none"},
+        snapshots=snapshots,
+        warming=Warming(),
+        find_project=find_test_project,
+    )
+    ask = Ask(cwd="/work", query="which local database")
+
+    early = recaller.recall(ask)
+    imported.set()
+    later = recaller.recall(ask)
+    recaller.close()
+
+    assert early.items[0].text == later.items[0].text == FACTS[0]
+    assert early.gaps == ("answered without the resident index",)
+    assert later.gaps == ()
+
+
 def test_a_large_store_is_indexed_behind(
     home: Path, store: Authority, holdings: Holdings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
