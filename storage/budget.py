@@ -138,13 +138,18 @@ class BudgetLedger:
         *,
         zone: str = "UTC",
         limits: Mapping[str, Limit] = MappingProxyType({}),
+        guaranteed: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
+        if any(share < 0 for share in guaranteed.values()) or sum(guaranteed.values()) > 1:
+            raise ConfigError("budget: guaranteed shares must be positive and at most 1 together")
         try:
             self._zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError) as cause:
             raise ConfigError(f"budget: no such time zone: {zone!r}") from cause
         self._file = file
         self._clock = clock
+        self._guaranteed = guaranteed
+        """Kind -> the part of the day that no other kind may use."""
         self._limits = {
             **limits,
             GLOBAL_SCOPE: Limit(calls=settings.calls_per_day, tokens=settings.tokens_per_day),
@@ -173,8 +178,10 @@ class BudgetLedger:
         scopes = (GLOBAL_SCOPE, f"kind:{kind}", f"project:{project}", f"model:{model}")
         with self._file.write("FULL") as db:
             window = self._window(db, now)
-            for scope in scopes:
-                self._hold(db, scope, window, calls, tokens)
+            self._hold(db, GLOBAL_SCOPE, self._limit_for(db, kind, window), window, calls, tokens)
+            for scope in scopes[1:]:
+                limit = self._limits.get(scope, UNLIMITED)
+                self._hold(db, scope, limit, window, calls, tokens)
             nonce = secrets.randbits(62)
             rows = db.execute(
                 RESERVE,
@@ -194,8 +201,19 @@ class BudgetLedger:
         row = cast("int", rows[0][0])
         return Reservation(row=row, nonce=nonce, calls=calls, tokens=tokens, window=window)
 
-    def _hold(self, db: apsw.Connection, scope: str, window: int, calls: int, tokens: int) -> None:
-        limit = self._limits.get(scope, UNLIMITED)
+    def _limit_for(self, db: apsw.Connection, kind: str, window: int) -> Limit:
+        whole = self._limits[GLOBAL_SCOPE]
+        calls, tokens = whole.calls, whole.tokens
+        for other, share in self._guaranteed.items():
+            if other != kind:
+                spent = _spent(db, f"kind:{other}", window)
+                calls -= max(0, int(whole.calls * share) - spent.calls)
+                tokens -= max(0, int(whole.tokens * share) - spent.tokens)
+        return Limit(calls=calls, tokens=tokens)
+
+    def _hold(
+        self, db: apsw.Connection, scope: str, limit: Limit, window: int, calls: int, tokens: int
+    ) -> None:
         held = db.execute(
             HOLD,
             {
@@ -294,6 +312,14 @@ class BudgetLedger:
     def _next_window(self, window: int) -> int:
         local = datetime.fromtimestamp(window / 1000, self._zone)
         return _first_instant(local + timedelta(days=1), self._zone)
+
+
+def _spent(db: apsw.Connection, scope: str, window: int) -> Limit:
+    rows = db.execute(WINDOW_ROW, (scope, window)).fetchall()
+    if not rows:
+        return Limit(calls=0, tokens=0)
+    used, held, tokens_used, tokens_held = cast("tuple[int, int, int, int]", rows[0][:4])
+    return Limit(calls=used + held, tokens=tokens_used + tokens_held)
 
 
 def _first_instant(local: datetime, zone: ZoneInfo) -> int:

@@ -169,6 +169,34 @@ def test_a_scope_with_its_own_limit_binds_only_itself(file: QueueFile, clock: Ma
     assert ledger.today("model:m").calls_held == 2
 
 
+def test_a_guaranteed_share_is_kept_for_its_kind(file: QueueFile, clock: ManualClock) -> None:
+    """Bulk analysis cannot starve translation, which may use more than its share while it lasts."""
+    ledger = BudgetLedger(
+        file,
+        clock,
+        BudgetSettings(calls_per_day=10, tokens_per_day=1_000),
+        guaranteed={"translate": 0.2},
+    )
+
+    def take(kind: str) -> Reservation:
+        return ledger.reserve(tokens=100, kind=kind, project="p", model="m", job_id="1-a")
+
+    for _ in range(8):
+        take("analyze")
+    with pytest.raises(BudgetExhausted):
+        take("analyze")
+    take("translate")
+    with pytest.raises(BudgetExhausted):
+        take("analyze")
+    take("translate")
+    with pytest.raises(BudgetExhausted):
+        take("translate")
+
+    assert ledger.today().calls_held == 10
+    with pytest.raises(ConfigError):
+        BudgetLedger(file, clock, BudgetSettings(), guaranteed={"a": 0.7, "b": 0.7})
+
+
 def test_a_new_day_is_a_new_window_and_late_usage_books_the_old_one(
     ledger: BudgetLedger, clock: ManualClock
 ) -> None:
