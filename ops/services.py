@@ -32,6 +32,10 @@ STOP_S = 15.0
 _PAUSE_S = 0.02
 
 
+class Killed(Unavailable):
+    """Somebody ended the program while it started: nothing is wrong with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One background program."""
@@ -150,7 +154,8 @@ class Running:
         if not _happens(lambda: not self.alive or self.ready(), START_S):
             raise Unavailable(f"the {title} was not ready within {START_S:.0f} s")
         if not self.alive:
-            raise Unavailable(f"the {title} ended at once: {self.last_words()}")
+            kind = Killed if (self.process.returncode or 0) < 0 else Unavailable
+            raise kind(f"the {title} ended at once: {self.last_words()}")
 
     def last_words(self) -> str:
         """The end of what it said, for an error message."""
@@ -193,20 +198,24 @@ class Keeper:
             Unavailable: one cannot be started, or does not stay.
         """
         for program in (WORKER, SERVER):
-            if program_pids(program, self._paths):
-                continue
-            if self.starts >= MAX_STARTS:
-                ended = self._started.get(program)
-                words = ended.last_words() if ended else "it was stopped"
-                raise Unavailable(f"the {program.title} does not stay: {words}")
-            self.starts += 1
-            self._drop(program)
-            try:
-                self._started[program] = start(program, self._paths, self._environment)
-            except Unavailable:
-                # Another process may have started the same program a moment earlier.
-                if not program_pids(program, self._paths):
-                    raise
+            while not program_pids(program, self._paths):
+                self._start(program)
+
+    def _start(self, program: Program) -> None:
+        if self.starts >= MAX_STARTS:
+            ended = self._started.get(program)
+            words = ended.last_words() if ended else "it was stopped"
+            raise Unavailable(f"the {program.title} does not stay: {words}")
+        self.starts += 1
+        self._drop(program)
+        try:
+            self._started[program] = start(program, self._paths, self._environment)
+        except Killed:
+            return
+        except Unavailable:
+            # Another process may have started the same program a moment earlier.
+            if not program_pids(program, self._paths):
+                raise
 
     def release(self) -> list[Running]:
         """What it started and still runs; from now on it is no longer this one's to stop."""

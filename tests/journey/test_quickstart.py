@@ -8,12 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ops.services import consumer_pids
+from storage.jobs import JobState
 from storage.projects import bindings
+from storage.queue_file import open_queue_reader
+from storage.queue_views import counts
 from tests.journey.person import Finished, Person, finished
 from tests.support import wait_until
 
@@ -226,19 +230,29 @@ def test_an_interrupted_run_leaves_nothing_running(person: Person, number: signa
     assert person.running() == []
 
 
+@pytest.mark.parametrize("moment", ["starting", "working"])
 def test_a_killed_consumer_is_replaced_and_the_memory_is_the_same(
-    person: Person, undisturbed: tuple[Finished, Person]
+    person: Person, undisturbed: tuple[Finished, Person], moment: str
 ) -> None:
     """kill -9 in the middle of the run: leases bring the work back, nothing twice, nothing lost."""
     with person.start("ops.quickstart", "--json") as process:
         wait_until(lambda: consumer_pids(person.paths) != [], what="the consumer runs")
-        os.kill(consumer_pids(person.paths)[0], signal.SIGKILL)
+        consumer = consumer_pids(person.paths)[0]
+        if moment == "working":
+            wait_until(lambda: _has_begun(person), what="the consumer took a job")
+        os.kill(consumer, signal.SIGKILL)
         done = finished(process)
 
     assert (done.code, done.summary["ok"]) == (0, True), done.err
     assert person.memory() == undisturbed[1].memory()
     assert person.proof() == []
     assert person.running() == []
+
+
+def _has_begun(person: Person) -> bool:
+    with closing(open_queue_reader(person.paths)) as db:
+        found = counts(db)
+    return found[JobState.LEASED] + found[JobState.COMPLETED] > 0
 
 
 def test_a_run_killed_whole_and_started_again_ends_in_the_same_memory(
