@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -207,3 +208,75 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     )
 
     assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_redact_shows_what_would_be_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an argument or from standard input, bytes that are no text included."""
+    token = "ghp_" + "M5n4B3v2C1x0" * 3
+    code, out, _ = _run(capsys, "redact", f"the key {token} is gone")
+    _, plain, _ = _run(capsys, "redact", "--json", "nothing to hide")
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{token}\n\xff".encode("latin-1")))
+    )
+    _, piped, _ = _run(capsys, "redact")
+
+    assert code == Exit.OK
+    assert out.startswith("the key ")
+    assert out.endswith(" is gone\n")
+    assert token not in out + piped
+    assert json.loads(plain) == {"text": "nothing to hide", "changed": False}
+
+
+def test_version_names_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for people, the same for programs."""
+    _, text, _ = _run(capsys, "version")
+    _, out, _ = _run(capsys, "version", "--json")
+
+    value = json.loads(out)
+    assert set(value) == {"memoryd", "apsw", "huey", "python"}
+    assert text.startswith(f"memoryd {value['memoryd']} (Python {value['python']}")
+
+
+def test_hosts_are_connected_shown_and_disconnected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """install, status and uninstall tell the same story, to people and to programs."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PI_CODING_AGENT_DIR", raising=False)
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    home = ("--home", str(tmp_path / "memory"))
+
+    for name in ("pi", "claude"):
+        _, made, _ = _run(capsys, "host", "install", name, "--json", *home)
+        _, shown, _ = _run(capsys, "host", "status", "--json", *home)
+        _, table, _ = _run(capsys, "host", "status", *home)
+        _, removed, _ = _run(capsys, "host", "uninstall", name, *home)
+        _, twice, _ = _run(capsys, "host", "uninstall", name, *home)
+
+        states = {state["host"]: state for state in json.loads(shown)["hosts"]}
+        assert json.loads(made)["adapter"] == states[name]["adapter"]
+        assert states[name]["connected"] is True
+        assert [state["connected"] for state in states.values()].count(True) == 1
+        assert table.count("not connected") == 1
+        assert "is disconnected" in removed
+        assert "was not connected" in twice
+
+
+def test_a_folder_of_somebody_else_in_the_hosts_place_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What memoryd did not write is never replaced or removed."""
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(tmp_path))
+    theirs = tmp_path / "extensions/memoryd/index.ts"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    home = ("--home", str(tmp_path / "memory"))
+
+    code, _, err = _run(capsys, "host", "install", "pi", *home)
+    also, _, _ = _run(capsys, "host", "uninstall", "pi", *home)
+
+    assert (code, also) == (Exit.FAILED, Exit.FAILED)
+    assert "memoryd did not write" in err
+    assert theirs.read_text() == "theirs"
