@@ -20,6 +20,7 @@ from storage.records import JsonValue
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 DEADLINE_MS = 5_000
 """A person would rather wait than miss; an agent's prompt gets `recall.deadline_ms`."""
@@ -72,11 +73,14 @@ def answer_lines(answer: Answer) -> list[RenderableType | str]:
     recall = answer.recall
     if not recall.items:
         return [f"Nothing fits ({recall.reason or 'no match'})."]
-    rows = [
-        (item.kind, item.text, ", ".join(place(source) for source in item.sources[:2]))
-        for item in recall.items
-    ]
-    return [table(("kind", "what is known", "where"), rows)]
+    return [table(("kind", "what is known"), [(item.kind, _told(item)) for item in recall.items])]
+
+
+def _told(item: Item) -> Text:
+    told = styled(item.text)
+    for source in item.sources[:2]:
+        told.append("\n").append_text(styled(place(source), "dim"))
+    return told
 
 
 def explanation(answer: Answer) -> list[RenderableType | str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ops.output import moment_json, styled
 from storage.authority.reads import Reads
 from storage.clock import utc_day
-from storage.records import Evidence, Fact, JsonValue, SourceRef, Standing
+from storage.records import TERMINAL_STANDINGS, Evidence, Fact, JsonValue, SourceRef, Standing
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,6 +72,23 @@ def rows(lessons: Sequence[Lesson]) -> list[tuple[str | Text, ...]]:
         )
         for lesson in lessons
     ]
+
+
+def fact_rows(lessons: Sequence[Lesson]) -> list[tuple[str | Text, ...]]:
+    """The kind beside the statement, its standing, when it holds, and its id."""
+    return [(lesson.fact.kind.value, _judged(lesson.fact)) for lesson in lessons]
+
+
+def newest_first(facts: Iterable[Fact]) -> list[Fact]:
+    """By when it was learned, then by when it was said."""
+    return sorted(facts, key=lambda fact: (-fact.recorded_at, -fact.valid_at, fact.fact_id))
+
+
+def _judged(fact: Fact) -> Text:
+    ended = fact.standing in TERMINAL_STANDINGS
+    judged = styled(fact.statement, "dim" if ended else "")
+    judged.append("\n").append_text(styled(fact.standing.value, STANDING_STYLES[fact.standing]))
+    return judged.append_text(styled(f" {validity(fact)}, {fact.fact_id[:12]}", "dim"))
 
 
 def _told(lesson: Lesson) -> Text:

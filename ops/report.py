@@ -62,7 +62,7 @@ class Report:
 
     def step(self, what: str) -> None:
         """One line for one step."""
-        self._screen.print(styled(f"> {what}", "bold"))
+        self._screen.print(styled(f"> {what}", "bold"), soft_wrap=True)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -144,4 +144,4 @@ class Report:
             self._say(f"{what + ':':<30} {how}")
 
     def _say(self, text: str) -> None:
-        self._screen.print(styled("  " + text))
+        self._screen.print(styled("  " + text), soft_wrap=True)

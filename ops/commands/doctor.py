@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from ops.invocation import Invocation, shared_options
 from ops.output import count, show, styled, table
 from storage.records import JsonValue
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 MARKS: Mapping[Verdict, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "warn": ("warn", "yellow"),
@@ -30,7 +34,10 @@ MARKS: Mapping[Verdict, tuple[str, str]] = {
 @click.command()
 @shared_options()
 def doctor(invocation: Invocation) -> None:
-    """Check the machine, the home, the agents and the background; exit code 4 if anything fails."""
+    """Check everything that memoryd needs.
+
+    The machine, the home, each memory, the agents, the background. Exit code 4 if one fails.
+    """
     checks = [
         *check_machine(invocation.paths),
         *check_home(invocation.paths, invocation.environment),
@@ -43,13 +50,18 @@ def doctor(invocation: Invocation) -> None:
         "ok": failed == 0,
         "checks": [_json(check) for check in checks],
     }
-    rows = [
-        (styled(*MARKS[check.verdict]), check.name, check.found, check.hint) for check in checks
-    ]
+    rows = [(styled(*MARKS[check.verdict]), check.name, _told(check)) for check in checks]
     closing = f"{count(failed, 'check')} failed." if failed else "memoryd can work here."
-    show(invocation.as_json, value, [table(("", "what", "found", "what to do"), rows), closing])
+    show(invocation.as_json, value, [table(("", "what", "found"), rows), closing])
     if failed:
         click.get_current_context().exit(Exit.UNHEALTHY)
+
+
+def _told(check: Check) -> Text:
+    told = styled(check.found)
+    if check.hint:
+        told.append("\n").append_text(styled(check.hint, "italic"))
+    return told
 
 
 def _json(check: Check) -> dict[str, JsonValue]:

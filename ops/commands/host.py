@@ -12,7 +12,7 @@ from storage.records import JsonValue
 
 @click.group()
 def host() -> None:
-    """Connect agents (Pi, Claude Code) to this memory, or disconnect them."""
+    """Connect agents, or disconnect them."""
 
 
 @host.command()

@@ -7,13 +7,13 @@ import sys
 import click
 
 from ops.invocation import Invocation, shared_options
-from ops.lessons import STANDING_STYLES, lesson_json, lessons_of, rows, validity
-from ops.output import count, show, styled, table
+from ops.lessons import fact_rows, lesson_json, lessons_of, newest_first, rows
+from ops.output import count, show, table
 from ops.project import current_project, opened
 from ops.services import consumer_pids
 from storage.clock import DAY_MS, parse_instant, utc_day
 from storage.errors import Invalid
-from storage.records import TERMINAL_STANDINGS, FactKind, JsonValue
+from storage.records import FactKind, JsonValue
 
 
 class Day(click.ParamType[int]):
@@ -37,11 +37,10 @@ class Day(click.ParamType[int]):
 @click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @shared_options(project=True)
 def learned(invocation: Invocation, limit: int) -> None:
-    """Show the newest facts: what was said, and on which line of which file it stands."""
+    """Show the newest facts and where they were said."""
     project = current_project(invocation)
     with opened(invocation, project) as authority, authority.read() as reads:
-        newest = sorted(reads.facts(), key=lambda fact: (-fact.recorded_at, fact.fact_id))[:limit]
-        lessons = lessons_of(reads, newest)
+        lessons = lessons_of(reads, newest_first(reads.facts())[:limit])
     value: dict[str, JsonValue] = {"learned": [lesson_json(lesson) for lesson in lessons]}
     empty = "Nothing has been learned yet. `ops status` shows whether the consumer runs."
     columns = ("kind", "what was learned, and where it was said")
@@ -62,25 +61,15 @@ def facts(invocation: Invocation, as_of: int | None, everything: bool) -> None:
             found = [fact for fact in found if fact.recorded_at <= as_of]
         lessons = lessons_of(reads, found)
     value: dict[str, JsonValue] = {"facts": [lesson_json(lesson) for lesson in lessons]}
-    shown = [
-        (
-            lesson.fact.fact_id[:12],
-            lesson.fact.kind.value,
-            styled(lesson.fact.statement, _style(lesson.fact.standing in TERMINAL_STANDINGS)),
-            styled(lesson.fact.standing.value, STANDING_STYLES[lesson.fact.standing]),
-            validity(lesson.fact),
-        )
-        for lesson in lessons
-    ]
     when = f" on {utc_day(as_of)}" if as_of is not None else ""
     empty = f"No fact holds{when}." if not everything else "There are no facts yet."
-    columns = ("fact", "kind", "statement", "standing", "valid")
+    columns = ("kind", "what is known, how far, and since when")
     closing = f"{count(len(lessons), 'fact')}{when}. `--json` shows the evidence of each."
-    show(invocation.as_json, value, [table(columns, shown), closing] if shown else [empty])
-
-
-def _style(ended: bool) -> str:
-    return "dim" if ended else ""
+    show(
+        invocation.as_json,
+        value,
+        [table(columns, fact_rows(lessons)), closing] if lessons else [empty],
+    )
 
 
 @click.command()
@@ -92,7 +81,7 @@ def _style(ended: bool) -> str:
 def recall(
     invocation: Invocation, question: str, as_of: int | None, explain: bool, block_only: bool
 ) -> None:
-    """Ask the memory QUESTION, as an agent's prompt would."""
+    """Ask the memory as an agent's prompt would."""
     from ops.answers import answer_json, answer_lines, ask, explanation
 
     answer = ask(invocation, current_project(invocation), question, as_of=as_of)
@@ -110,9 +99,9 @@ def recall(
 )
 @shared_options(project=True)
 def remember(invocation: Invocation, text: str, kind: str | None) -> None:
-    """Remember TEXT: one statement, in your words. It is on disk when this returns.
+    """Remember one statement, in your words.
 
-    The consumer takes it into the memory; until it runs, the statement waits.
+    It is on disk when this returns; the consumer takes it into the memory, now or later.
     """
     from hooks.record import remember as record
 

@@ -15,7 +15,10 @@ from storage.records import JsonValue
 @click.command()
 @shared_options()
 def start(invocation: Invocation) -> None:
-    """Start the consumer and the recall server, unless they run already."""
+    """Start the consumer and the recall server.
+
+    They go on in the background until `ops stop`. What runs already is left alone.
+    """
     paths = invocation.paths
     if not paths.shared.exists():
         raise NotInitialized(f"{paths.home} holds no memory yet.")
@@ -36,7 +39,10 @@ def start(invocation: Invocation) -> None:
 @click.command()
 @shared_options()
 def stop(invocation: Invocation) -> None:
-    """Stop this home's consumer and recall server; work that waits goes on at the next start."""
+    """Stop the consumer and the recall server.
+
+    Running work is finished or put back; what waits goes on at the next start.
+    """
     stopped: list[JsonValue] = []
     lines = []
     for program in (WORKER, SERVER):

@@ -34,7 +34,10 @@ class Background:
 @click.command()
 @shared_options(project=True)
 def status(invocation: Invocation) -> None:
-    """Show a project's memory, the work that waits, and what runs in the background."""
+    """Show one project at a glance.
+
+    Its memory, the work that waits, today's budget, and what runs in the background.
+    """
     project = current_project(invocation)
     with opened(invocation, project) as authority:
         container = authority.container

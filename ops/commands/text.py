@@ -15,9 +15,10 @@ from ops.output import write_json
 @click.argument("text", required=False)
 @shared_options()
 def redact(invocation: Invocation, text: str | None) -> None:
-    """Show TEXT (or standard input) as memoryd would keep it: without secrets.
+    """Show text as memoryd would keep it.
 
-    Nothing is stored. Use it to see whether a kind of credential is recognised.
+    TEXT, or standard input, without what looks like a secret. Nothing is stored.
+    Use it to see whether a kind of credential is recognised.
     """
     from storage.redaction import redact as redacted
 
@@ -33,7 +34,7 @@ def redact(invocation: Invocation, text: str | None) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @shared_options()
 def completion(invocation: Invocation, shell: str) -> None:
-    """Print the completion script of SHELL.
+    """Print a completion script.
 
     For bash:  ops completion bash > ~/.local/share/bash-completion/completions/ops
     """

@@ -14,7 +14,7 @@ from ops.output import write_json
 @click.command()
 @shared_options()
 def version(invocation: Invocation) -> None:
-    """Show the version of memoryd and of what it runs on."""
+    """Show what is installed."""
     found = {name: installed_version(name) for name in ("memoryd", "apsw", "huey")}
     if invocation.as_json:
         write_json({**found, "python": platform.python_version()})

@@ -5,7 +5,7 @@ Every verb here reads through a read-only connection: it takes no write lock and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from storage.records import JsonValue
 
 if TYPE_CHECKING:
     import apsw
+    from rich.text import Text
 
     from storage.budget import BudgetView
 
@@ -96,26 +97,26 @@ def queue(invocation: Invocation) -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @shared_options()
 def jobs(invocation: Invocation, state: str | None, kind: str | None, limit: int) -> None:
-    """List jobs, newest first: what each waits for, or why it failed."""
+    """List jobs, and why they wait or failed."""
     from storage.queue_views import list_jobs
 
     chosen = JobState(state) if state else None
     with queue_reader(invocation) as db:
         found = list_jobs(db, state=chosen, kind=kind, limit=limit)
     now = invocation.clock.now_ms()
-    rows = [
+    several = len({job.project for job in found}) > 1
+    rows: list[Sequence[str | Text]] = [
         (
             job.job_id,
             job.kind,
-            job.project or "all",
+            *([job.project or "all"] if several else []),
             styled(job.state.value, STATE_STYLES.get(job.state, "")),
-            str(job.attempt),
             duration(now - job.enqueued_at),
-            job.error or _waits(job, now),
+            _why(job, now),
         )
         for job in found
     ]
-    columns = ("job", "kind", "project", "state", ">attempt", ">age", "why")
+    columns = ("job", "kind", *(["project"] if several else []), "state", ">age", "why")
     show(
         invocation.as_json,
         {"jobs": [job_json(job) for job in found]},
@@ -123,13 +124,14 @@ def jobs(invocation: Invocation, state: str | None, kind: str | None, limit: int
     )
 
 
-def _waits(job: JobView, now: int) -> str:
+def _why(job: JobView, now: int) -> str:
     if job.state is not JobState.AVAILABLE:
-        return ""
-    reason = {"model": "no model is configured", "budget": "the day's budget is spent"}
+        return job.error
+    reason = {"model": "needs a model", "budget": "the budget is spent", "retry": job.error}
     why = reason.get(job.waiting_for, job.waiting_for)
     later = f"due in {duration(job.run_at - now)}" if job.run_at > now else ""
-    return ", ".join(part for part in (why, later) if part)
+    again = f"after {count(job.attempt, 'attempt')}" if job.attempt else ""
+    return ", ".join(part for part in (why, later, again) if part)
 
 
 def job_json(job: JobView) -> dict[str, JsonValue]:
@@ -175,7 +177,7 @@ def budget_today(invocation: Invocation) -> BudgetView:
 @click.command()
 @shared_options()
 def budget(invocation: Invocation) -> None:
-    """Show what background work may still spend today, and when the budget returns."""
+    """Show what is left of today's model budget."""
     view = budget_today(invocation)
     value: dict[str, JsonValue] = {
         "calls": {
@@ -221,7 +223,7 @@ def budget(invocation: Invocation) -> None:
 @click.command()
 @shared_options()
 def schedule(invocation: Invocation) -> None:
-    """Show the work that runs by the clock: when it ran, and when it runs next."""
+    """Show the work that runs by the clock."""
     from storage.schedules import views
 
     with queue_reader(invocation) as db:
