@@ -36,7 +36,13 @@ CHECKPOINT_ON_CLOSE_BYTES = 4_194_304
 
 MAKING_MS = 200
 
-CheckpointMode = Literal["PASSIVE", "TRUNCATE"]
+RESTART_FRAMES = 512
+"""2 MiB: below it, moving the WAL costs more than it saves."""
+TRUNCATE_BYTES = 33_554_432
+RESTART_BUSY_MS = 50
+_CHECKPOINT_NOOP = -1
+"""SQLITE_CHECKPOINT_NOOP (SQLite 3.51): report the size of the WAL and do nothing."""
+CheckpointMode = Literal["PASSIVE", "RESTART", "TRUNCATE"]
 SqlFunction = Callable[..., "apsw.SQLiteValue"]
 
 
@@ -106,18 +112,37 @@ class QueueFile:
         return moved
 
     def checkpoint(self, mode: CheckpointMode = "PASSIVE") -> int:
-        """Move the WAL into the file; returns the frames left in it. Never waits for anybody.
+        """Move the WAL into the file; the frames left in it, -1 if it is in use.
 
-        PASSIVE lets the next writer start the WAL over; TRUNCATE also gives its space back.
+        PASSIVE waits for nobody. RESTART makes the next writer start the WAL over in place, which
+        syncs several times faster than a WAL that grows; TRUNCATE also gives its space back.
         """
         if mode == "PASSIVE":
             return checkpoint_wal(self._held().db, mode)
-        # TRUNCATE would spend the busy timeout on readers: a connection that does not wait.
-        db = open_database(self.paths.queue, durability="NORMAL", busy_ms=0, autocheckpoint=0)
+        # These two hold writers up: whatever a PASSIVE can move, it moves before them.
+        checkpoint_wal(self._held().db, "PASSIVE")
+        db = open_database(
+            self.paths.queue, durability="NORMAL", busy_ms=RESTART_BUSY_MS, autocheckpoint=0
+        )
         try:
             return checkpoint_wal(db, mode)
         finally:
             db.close()
+
+    def wal_frames(self) -> int:
+        """Frames in the WAL that are not in the file yet; asking moves nothing."""
+        try:
+            with translated():
+                size, moved = self._held().db.wal_checkpoint(mode=_CHECKPOINT_NOOP)
+        except Busy:
+            return 0
+        return max(0, size - moved)
+
+    def tidy(self) -> None:
+        """Checkpoint as much as the size of the WAL asks for."""
+        if self.wal_frames() < RESTART_FRAMES:
+            return
+        self.checkpoint("TRUNCATE" if self.wal_bytes() > TRUNCATE_BYTES else "RESTART")
 
     def wal_bytes(self) -> int:
         """Size of the write-ahead log now."""
@@ -158,9 +183,11 @@ class QueueFile:
 
 def checkpoint_wal(db: apsw.Connection, mode: CheckpointMode) -> int:
     """Checkpoint any database of ours; the frames left in its WAL, -1 when it is in use."""
-    number = (
-        apsw.SQLITE_CHECKPOINT_TRUNCATE if mode == "TRUNCATE" else apsw.SQLITE_CHECKPOINT_PASSIVE
-    )
+    number = {
+        "PASSIVE": apsw.SQLITE_CHECKPOINT_PASSIVE,
+        "RESTART": apsw.SQLITE_CHECKPOINT_RESTART,
+        "TRUNCATE": apsw.SQLITE_CHECKPOINT_TRUNCATE,
+    }[mode]
     try:
         with translated():
             size, moved = db.wal_checkpoint(mode=number)

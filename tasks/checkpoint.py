@@ -29,7 +29,7 @@ def run(context: Context, _args: Mapping[str, JsonValue]) -> Finished:
             pruned += found
             if not found:
                 break
-        queue.file.checkpoint("TRUNCATE")
+        queue.file.checkpoint("RESTART")
     finally:
         queue.close()
     done, busy = _stores(context)

@@ -149,7 +149,7 @@ class Engine:
             self._owner.close()
             self._owner = None
             with suppress(MemorydError):
-                self.queue.file.checkpoint("TRUNCATE")
+                self.queue.file.checkpoint("PASSIVE")
         self.queue.close()
         if self._guard_fd >= 0:
             os.close(self._guard_fd)

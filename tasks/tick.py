@@ -21,8 +21,6 @@ CLOCK_STEP_MS: Final = 5_000
 """A smaller step back is not worth a write."""
 RECONCILE_MS: Final = 60_000
 HOUSEKEEPING_MS: Final = 60_000
-CHECKPOINT_WAL_BYTES: Final = 1_048_576
-TRUNCATE_WAL_BYTES: Final = 16_777_216
 
 
 class Ticker:
@@ -102,11 +100,7 @@ class Ticker:
             self.reconcile()
 
     def _keep_house(self) -> None:
-        size = self._queue.file.wal_bytes()
-        if size > TRUNCATE_WAL_BYTES:
-            self._queue.file.checkpoint("TRUNCATE")
-        elif size > CHECKPOINT_WAL_BYTES:
-            self._queue.file.checkpoint("PASSIVE")
+        self._queue.file.tidy()
         if self._due(self._kept_at, HOUSEKEEPING_MS):
             self._kept_at = self._clock.boot_ms()
             self._queue.file.checkpoint("PASSIVE")

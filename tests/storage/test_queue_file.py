@@ -167,6 +167,25 @@ def test_enqueuers_do_not_checkpoint_and_the_worker_can(home: Path) -> None:
     queue.close()
 
 
+def test_a_wal_that_is_started_over_does_not_grow(home: Path) -> None:
+    """Growing costs metadata writes at every sync; the worker's tidying keeps it in place."""
+    queue = open_queue(HomePaths(home), clock=ManualClock(), enqueue_durability="OFF")
+    sizes = []
+    for round_number in range(4):
+        for n in range(200):
+            spec = JobSpec(
+                kind=JobKind.EMBED, project=ProjectId("p"), subject=f"{round_number}-{n}"
+            )
+            queue.enqueue([spec])
+        queue.file.tidy()
+        sizes.append(queue.file.wal_bytes())
+    asked_twice = (queue.file.wal_frames(), queue.file.wal_frames())
+
+    assert sizes[-1] < 2 * sizes[0]
+    assert asked_twice[0] == asked_twice[1]
+    queue.close()
+
+
 def test_inspection_runs_nothing_and_takes_no_write_lock(home: Path) -> None:
     """A hostile message is listed as bytes, while a writer holds the file."""
     paths = HomePaths(home)

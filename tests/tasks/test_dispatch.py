@@ -156,15 +156,15 @@ def test_the_table_itself_loads_no_body() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_the_checkpoint_body_prunes_and_empties_the_wal(queue: JobQueue) -> None:
+def test_the_checkpoint_body_prunes_and_moves_the_wal(queue: JobQueue) -> None:
     """It needs no project, and it moves the queue's log into the file."""
     lease = held(queue, ProjectId(""), JobKind.CHECKPOINT)
     for n in range(30):
         queue.enqueue([JobSpec(kind=JobKind.EMBED, project=P1, subject=str(n))])
-    grown = queue.file.wal_bytes()
+    grown = queue.file.wal_frames()
 
     done = dispatch(queue).run(lease.job, lease)
 
     assert done.note == "pruned 0 rows, checkpointed 0 stores, 0 busy"
     assert grown > 0
-    assert queue.file.wal_bytes() == 0
+    assert queue.file.wal_frames() == 0
