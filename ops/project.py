@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ops.invocation import Invocation
 from storage.config import Settings, load_settings
-from storage.errors import NotInitialized
+from storage.errors import Corrupt, NotInitialized
 from storage.paths import ProjectPaths
 from storage.projects import Binding, lookup
 
@@ -49,15 +49,19 @@ def opened(invocation: Invocation, project: Project) -> Iterator[ProjectAuthorit
     """The project's authority.
 
     Raises:
-        NotInitialized: its database is missing; it is never made anew by reading.
+        Corrupt: its database is missing (it is never made anew), or fails its checks.
     """
     from storage.authority import open_authority
 
-    authority = open_authority(
-        project.paths,
-        project.binding.project_id,
-        clock=invocation.clock,
-        settings=project.settings.storage,
-    )
+    try:
+        authority = open_authority(
+            project.paths,
+            project.binding.project_id,
+            clock=invocation.clock,
+            settings=project.settings.storage,
+        )
+    except NotInitialized as cause:
+        missing = f"The memory of {project.binding.location} is missing: {project.paths.database}"
+        raise Corrupt(missing) from cause
     with closing(authority):
         yield authority

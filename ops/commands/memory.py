@@ -84,7 +84,10 @@ def recall(
     """Ask the memory as an agent's prompt would."""
     from ops.answers import answer_json, answer_lines, ask, explanation
 
-    answer = ask(invocation, current_project(invocation), question, as_of=as_of)
+    project = current_project(invocation)
+    with opened(invocation, project):
+        pass  # a damaged memory is an error to a person; to a prompt it is an empty answer
+    answer = ask(invocation, project, question, as_of=as_of)
     if block_only and not invocation.as_json:
         sys.stdout.write(answer.block + ("\n" if answer.block else ""))
         return

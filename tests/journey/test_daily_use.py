@@ -285,3 +285,28 @@ def test_start_needs_a_memory_and_a_dead_job_is_listed(tmp_path: Path) -> None:
 
     assert (refused.code, "ops init" in refused.err) == (3, True)
     assert dead.out.count(f"buried at {SAID_AT}") == 2
+
+
+@pytest.mark.parametrize("damage", ["overwritten", "missing"])
+def test_a_damaged_memory_is_an_error_of_its_own_and_is_left_as_it_is(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 4 from every verb that needs it; nothing is repaired or made anew in passing."""
+    person = Person(tmp_path)
+    person.ops("init")
+    database = person.paths.project(bindings(person.paths)[0].project_id).database
+    if damage == "missing":
+        database.unlink()
+    else:
+        database.write_bytes(b"overwritten" * 1000)
+    where = ("--home", str(person.paths.home), "--project", str(person.project))
+
+    codes = [main([*words, *where]) for words in (["status"], ["facts"], ["recall", "a question"])]
+
+    err = capsys.readouterr().err
+    assert codes == [Exit.UNHEALTHY] * 3
+    assert err.count("Nothing was changed") == 3
+    if damage == "missing":
+        assert not database.exists()
+    else:
+        assert database.read_bytes() == b"overwritten" * 1000
