@@ -24,6 +24,7 @@ COMPLETE_VARIABLE = "_OPS_COMPLETE"
 
 VERBS: dict[str, str] = {
     "init": "ops.commands.project",
+    "project": "ops.commands.project",
     "status": "ops.commands.status",
     "start": "ops.commands.service",
     "stop": "ops.commands.service",

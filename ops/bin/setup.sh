@@ -93,6 +93,10 @@ make_venv() {
     elif [ -d "$venv" ] && ! { [ -x "$venv/bin/python" ] && is_usable "$venv/bin/python"; }; then
         say "The environment in .venv does not work (any more): making it again."
         rm -rf -- "$venv"
+    elif [ -f "$stamp" ] && [ "$(tail -n 1 "$stamp")" != "$root" ]; then
+        # Its scripts name their interpreter by its old place.
+        say "This checkout was moved: making its environment again."
+        rm -rf -- "$venv"
     fi
     [ -d "$venv" ] || made=yes
     if ! { mkdir -p -- "$venv" && : >"$unfinished"; } 2>/dev/null; then

@@ -138,6 +138,20 @@ def test_a_second_set_up_does_nothing_and_a_changed_lock_does_it_again(checkout:
 
 
 @pytest.mark.slow
+def test_a_moved_checkout_gets_a_new_environment(checkout: Checkout) -> None:
+    """Scripts in an environment name their interpreter by its path: moved, they would be broken."""
+    assert checkout.run().returncode == 0
+    moved = Checkout(checkout.root.rename(checkout.root.with_name("moved here")), checkout.temp)
+
+    done = moved.run()
+
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "This checkout was moved" in done.stderr
+    first_line = (moved.venv / "bin/pip").read_text().splitlines()
+    assert str(moved.root) in "".join(first_line[:3])
+
+
+@pytest.mark.slow
 def test_the_test_environment_serves_quickstart_too_but_not_the_other_way_round(
     checkout: Checkout,
 ) -> None:
