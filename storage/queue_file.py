@@ -138,11 +138,13 @@ class QueueFile:
             return 0
         return max(0, size - moved)
 
-    def tidy(self) -> None:
-        """Checkpoint as much as the size of the WAL asks for."""
-        if self.wal_frames() < RESTART_FRAMES:
-            return
+    def tidy(self) -> int:
+        """Checkpoint as the size of the WAL asks for; the frames it had, 0 if nothing was done."""
+        frames = self.wal_frames()
+        if frames < RESTART_FRAMES:
+            return 0
         self.checkpoint("TRUNCATE" if self.wal_bytes() > TRUNCATE_BYTES else "RESTART")
+        return frames
 
     def wal_bytes(self) -> int:
         """Size of the write-ahead log now."""

@@ -293,6 +293,8 @@ class Runner:
         until = cause.until_at if isinstance(cause, Snooze) else now + SETTINGS_SNOOZE_MS
         if until is None:
             until = now + SNOOZE_MS
+        if isinstance(cause, BudgetExhausted):
+            get_logger().warning("budget.exhausted", wait_ms=max(0, until - now))
         # At a reset, all that waited would start in the same millisecond.
         spread = job.token % JITTER_MS if isinstance(cause, BudgetExhausted) else 0
         at, reason, text = max(until, now) + spread, _reason(cause), describe(cause)

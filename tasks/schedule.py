@@ -125,7 +125,11 @@ def entries(settings: ScheduleSettings) -> tuple[ScheduleEntry, ...]:
         if text
     )
     for entry in found:
-        entry.check()
+        try:
+            entry.check()
+        except ConfigError:
+            get_logger().error("schedule.refused", schedule=entry.name)
+            raise
     return found
 
 

@@ -17,6 +17,7 @@ from storage.queue_owner import sweep
 from tasks.reconcile import Reconciler
 from tasks.schedule import Planner
 
+SLOW_MS: Final = 5_000
 CLOCK_STEP_MS: Final = 5_000
 """A smaller step back is not worth a write."""
 RECONCILE_MS: Final = 60_000
@@ -58,13 +59,16 @@ class Ticker:
             ("reconcile", self._reconcile),
             ("housekeeping", self._keep_house),
         )
-        sound = True
+        sound, started = True, self._clock.boot_ms()
         for name, chore in chores:
             try:
                 chore()
             except MemorydError as cause:
                 sound = False
                 get_logger().warning("tick.failed", problem=name, error=type(cause).__name__)
+        took = self._clock.boot_ms() - started
+        if took > SLOW_MS:
+            get_logger().warning("tick.slow", duration_ms=took)
         if sound:
             self.progressed_at = self._clock.boot_ms()
         return sound
@@ -100,7 +104,9 @@ class Ticker:
             self.reconcile()
 
     def _keep_house(self) -> None:
-        self._queue.file.tidy()
+        frames = self._queue.file.tidy()
+        if frames:
+            get_logger().info("queue.checkpointed", frames=frames)
         if self._due(self._kept_at, HOUSEKEEPING_MS):
             self._kept_at = self._clock.boot_ms()
             self._queue.file.checkpoint("PASSIVE")
