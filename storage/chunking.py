@@ -35,8 +35,9 @@ class Piece:
 
     ordinal: int
     chunk_id: ChunkId
-    title: str
-    text: str
+    start: int
+    """Where it begins in the text, in UTF-8 bytes."""
+    bytes: int
 
 
 def pieces(
@@ -47,16 +48,19 @@ def pieces(
     target: int = TARGET_CHARS,
     overlap: int = OVERLAP_CHARS,
 ) -> tuple[Piece, ...]:
-    """The chunks of a document, each carrying its title.
+    """The chunks of a document, each standing under its title.
 
     An id is keyed on place and wording, so an edit gives new ids to the chunks it touched or moved
     and leaves the others (and their vectors) as they are.
     """
     found: list[Piece] = []
+    seen = at = 0
     for ordinal, part in enumerate(slices(text, target=target, overlap=overlap)):
         body = text[part.start : part.end]
         digest = digest_of(key, str(ordinal), title, body)
-        found.append(Piece(ordinal, ChunkId("chk_" + digest[:32]), title, body))
+        at += _bytes_of(text[seen : part.start])
+        seen = part.start
+        found.append(Piece(ordinal, ChunkId("chk_" + digest[:32]), at, _bytes_of(body)))
     return tuple(found)
 
 
@@ -82,6 +86,10 @@ def slices(
     if open_start >= 0:
         found.append(Slice(open_start, open_end))
     return tuple(found)
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:

@@ -1,10 +1,9 @@
-"""The indexes of the indexed container: FTS5 over chunks, one vec0 table per vector collection.
+"""The indexes of the indexed container: FTS5 over chunks, sqlite-vec over the stored vectors.
 
-They follow the base tables by TEMP triggers of the writing connection, so they change in the same
-transaction, whoever changes a chunk, and the file holds no trigger that needs our functions. vec0
-may not be written from a trigger while schemas are not trusted, so changes of vectors are noted and
-carried over by `settle` before the commit. Text goes in as the analyzer's terms. Leaves queries to
-retrieval.
+FTS5 follows the base tables by TEMP triggers of the writing connection, so it changes in the same
+transaction, whoever changes a chunk, and the file holds no trigger that needs our functions. Text
+goes in as the analyzer's terms. Vectors need no second copy: sqlite-vec's distance functions read
+the int8 rows as they are. Leaves ranking to retrieval.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Final
 import apsw
 
 from storage.connection import load_vectors
+from storage.records import Collection
 from storage.terms import term_text
 
 CREATE_INDEXES: Final = (
@@ -25,45 +25,33 @@ CREATE_INDEXES: Final = (
     " ignored INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (day, writer)) STRICT, WITHOUT ROWID",
 )
 FOLLOW: Final = (
-    """CREATE TEMP TRIGGER IF NOT EXISTS chunk_indexed AFTER INSERT ON main.chunks BEGIN
+    """CREATE TEMP TRIGGER IF NOT EXISTS chunk_indexed AFTER INSERT ON main.slices BEGIN
          INSERT INTO chunks_fts (rowid, title, text)
-         VALUES (new.rowid, memoryd_terms(new.title), memoryd_terms(new.text));
+         SELECT rowid, memoryd_terms(title), memoryd_terms(text) FROM chunks
+         WHERE rowid = new.rowid;
        END""",
-    """CREATE TEMP TRIGGER IF NOT EXISTS chunk_dropped AFTER DELETE ON main.chunks BEGIN
+    """CREATE TEMP TRIGGER IF NOT EXISTS chunk_dropped AFTER DELETE ON main.slices BEGIN
          DELETE FROM chunks_fts WHERE rowid = old.rowid;
        END""",
-    """CREATE TEMP TABLE IF NOT EXISTS changed_vectors (
-         collection TEXT NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (collection, chunk)
-       ) STRICT, WITHOUT ROWID""",
-    """CREATE TEMP TRIGGER IF NOT EXISTS vector_added AFTER INSERT ON main.vectors BEGIN
-         INSERT OR IGNORE INTO changed_vectors VALUES (new.collection, new.chunk);
-       END""",
-    """CREATE TEMP TRIGGER IF NOT EXISTS collection_dropped AFTER DELETE ON main.collections BEGIN
-         INSERT OR IGNORE INTO changed_vectors VALUES (old.name, 0);
-       END""",
-    """CREATE TEMP TRIGGER IF NOT EXISTS vector_dropped AFTER DELETE ON main.vectors BEGIN
-         INSERT OR IGNORE INTO changed_vectors VALUES (old.collection, old.chunk);
-       END""",
 )
-SELECT_CHANGED: Final = "SELECT DISTINCT collection FROM temp.changed_vectors"
-CLEAR_CHANGED: Final = "DELETE FROM temp.changed_vectors"
-TABLE_EXISTS: Final = "SELECT 1 FROM main.sqlite_master WHERE name = ?"
 CLEAR_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')"
-VECTOR_TABLES: Final = (
-    "SELECT name FROM main.sqlite_master WHERE type = 'table' AND sql LIKE"
-    " 'CREATE VIRTUAL TABLE%vec0%'"
-)
-ANY_VECTOR: Final = "SELECT 1 FROM vectors WHERE collection = ? LIMIT 1"
 FTS_DIFFERENCE: Final = (
-    "SELECT (SELECT count(*) FROM chunks WHERE rowid NOT IN (SELECT rowid FROM chunks_fts)),"
-    " (SELECT count(*) FROM chunks_fts WHERE rowid NOT IN (SELECT rowid FROM chunks))"
+    "SELECT (SELECT count(*) FROM slices WHERE rowid NOT IN (SELECT rowid FROM chunks_fts)),"
+    " (SELECT count(*) FROM chunks_fts WHERE rowid NOT IN (SELECT rowid FROM slices))"
+)
+NEAREST: Final = (
+    "SELECT chunk, vec_distance_L2(vec_int8(embedding), vec_int8(?2)) AS distance FROM vectors"
+    " WHERE collection = ?1 ORDER BY distance, chunk LIMIT ?3"
 )
 
 
 def connect(db: apsw.Connection) -> None:
-    """Give a connection what the indexes need to be read."""
+    """Give a connection what the indexes need to be read.
+
+    Raises:
+        Unavailable: sqlite-vec does not load.
+    """
     load_vectors(db)
-    db.pragma("temp_store", 2)  # the notes of `follow` need no file
 
 
 def create(db: apsw.Connection) -> None:
@@ -82,73 +70,25 @@ def follow(db: apsw.Connection) -> None:
         db.execute(statement)
 
 
-def settle(db: apsw.Connection) -> None:
-    """Carry the noted changes of vectors into the vec0 tables, made here where one is missing."""
-    changed = [str(row[0]) for row in db.execute(SELECT_CHANGED).fetchall()]
-    if not changed:
-        return
-    sizes = {str(name): dims for name, dims in db.execute("SELECT name, dims FROM collections")}
-    for name in changed:
-        table = table_of(name)
-        exists = db.execute(TABLE_EXISTS, (table,)).fetchone() is not None
-        if name not in sizes:
-            if exists:
-                db.execute(f"DROP TABLE main.{table}")
-            continue
-        if not exists:
-            db.execute(
-                f"CREATE VIRTUAL TABLE main.{table} USING vec0 (embedding int8[{sizes[name]}])"
-            )
-        _carry_over(db, table, name)
-    db.execute(CLEAR_CHANGED)
-
-
 def clear(db: apsw.Connection) -> None:
-    """Empty every index, whatever it holds; the rows that follow fill it again."""
+    """Empty the full-text index, whatever it holds; the rows that follow fill it again."""
     db.execute(CLEAR_FTS)
-    for (table,) in db.execute(VECTOR_TABLES).fetchall():
-        db.execute(f"DROP TABLE main.{table}")
 
 
-def _carry_over(db: apsw.Connection, table: str, name: str) -> None:
-    noted = "SELECT chunk FROM temp.changed_vectors WHERE collection = ?"
-    db.executemany(f"DELETE FROM {table} WHERE rowid = ?", db.execute(noted, (name,)).fetchall())
-    present = f"SELECT chunk, embedding FROM vectors WHERE collection = ? AND chunk IN ({noted})"
-    db.executemany(
-        f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))",
-        db.execute(present, (name, name)).fetchall(),
-    )
-
-
-def table_of(collection: str) -> str:
-    """The vec0 table of a collection, by the collection's name (16 hex)."""
-    if len(collection) != 16 or not set(collection) <= set("0123456789abcdef"):
-        raise ValueError(f"not the name of a collection: {collection!r}")
-    return f"vec_{collection}"
+def nearest(
+    db: apsw.Connection, collection: Collection, embedding: bytes, limit: int
+) -> list[tuple[int, float]]:
+    """The chunks closest to an int8 vector and their distance (exact L2 at the common scale)."""
+    rows = db.execute(NEAREST, (collection.name, embedding, limit))
+    return [(int(str(chunk)), float(str(distance))) for chunk, distance in rows]
 
 
 def faults(db: apsw.Connection) -> list[str]:
-    """Where the indexes do not hold exactly the base tables' rows."""
-    found: list[str] = []
+    """Where the full-text index does not hold exactly the base tables' rows."""
     row = db.execute(FTS_DIFFERENCE).fetchone()
-    if row is not None and row != (0, 0):
-        found.append(f"full-text index: {row[0]} chunks missing, {row[1]} rows too many")
-    for (name,) in db.execute("SELECT name FROM collections").fetchall():
-        table = table_of(str(name))
-        if db.execute(TABLE_EXISTS, (table,)).fetchone() is None:
-            if db.execute(ANY_VECTOR, (name,)).fetchone() is not None:
-                found.append(f"vector index {table} is missing")
-            continue
-        wanted = "SELECT chunk FROM vectors WHERE collection = ?"
-        missing = db.execute(
-            f"SELECT count(*) FROM ({wanted} EXCEPT SELECT rowid FROM {table})", (name,)
-        ).fetchone()
-        extra = db.execute(
-            f"SELECT count(*) FROM (SELECT rowid FROM {table} EXCEPT {wanted})", (name,)
-        ).fetchone()
-        if missing != (0,) or extra != (0,):
-            found.append(f"vector index {table}: rows differ from the stored vectors")
-    return found
+    if row is None or row == (0, 0):
+        return []
+    return [f"full-text index: {row[0]} chunks missing, {row[1]} rows too many"]
 
 
 def _terms_of(*arguments: apsw.SQLiteValue) -> str:

@@ -1,7 +1,8 @@
 """What events do to documents and their chunks (SQL over the shared tables).
 
 Promises: the latest revision only, one owning adapter per document, tombstones that keep no text,
-and chunk rows left alone wherever wording and place stay the same, so their vectors survive.
+and chunks left alone wherever wording and place stay the same, so their vectors survive. A chunk
+is a slice of its document's text (table `slices`), read through the view `chunks`.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ BURY_DOCUMENT: Final = """
 UPDATE documents SET title = '', text = '', uri = '', metadata = '{}', content_hash = '',
   deleted_at = ? WHERE document_key = ? AND deleted_at IS NULL
 """
-SELECT_PIECES: Final = "SELECT chunk_id, rowid FROM chunks WHERE document_key = ? ORDER BY rowid"
-INSERT_CHUNK: Final = (
-    "INSERT INTO chunks (chunk_id, document_key, ordinal, title, text) VALUES (?, ?, ?, ?, ?)"
+SELECT_SLICES: Final = (
+    "SELECT chunk_id, rowid, start, bytes FROM slices WHERE document_key = ? ORDER BY rowid"
 )
-DELETE_CHUNK: Final = "DELETE FROM chunks WHERE rowid = ?"
+INSERT_SLICE: Final = (
+    "INSERT INTO slices (chunk_id, document_key, ordinal, start, bytes) VALUES (?, ?, ?, ?, ?)"
+)
+MOVE_SLICE: Final = "UPDATE slices SET start = ?, bytes = ? WHERE rowid = ?"
+DELETE_SLICE: Final = "DELETE FROM slices WHERE rowid = ?"
 DELETE_CHUNK_VECTORS: Final = (
     "DELETE FROM vectors WHERE collection IN (SELECT name FROM collections) AND chunk = ?"
 )
@@ -110,25 +114,26 @@ def bury(db: apsw.Connection, key: DocumentKey, at: int) -> None:
 
 def drop_chunks(db: apsw.Connection, key: DocumentKey) -> None:
     """Take a document out of every index."""
-    for _, rowid in db.execute(SELECT_PIECES, (key,)).fetchall():
+    for _, rowid, _, _ in db.execute(SELECT_SLICES, (key,)).fetchall():
         _drop_chunk(db, rowid)
 
 
 def _rechunk(db: apsw.Connection, document: Document) -> None:
-    wanted = pieces(document.key, document.title, document.text)
-    present = {str(chunk): rowid for chunk, rowid in db.execute(SELECT_PIECES, (document.key,))}
+    key = document.key
+    wanted = pieces(key, document.title, document.text)
+    present = {str(row[0]): row[1:] for row in db.execute(SELECT_SLICES, (key,))}
     kept = {piece.chunk_id for piece in wanted}
-    for chunk, rowid in present.items():
+    for chunk, (rowid, _, _) in present.items():
         if chunk not in kept:
             _drop_chunk(db, rowid)
     for piece in wanted:
-        if piece.chunk_id not in present:
-            db.execute(
-                INSERT_CHUNK,
-                (piece.chunk_id, document.key, piece.ordinal, piece.title, piece.text),
-            )
+        found = present.get(piece.chunk_id)
+        if found is None:
+            db.execute(INSERT_SLICE, (piece.chunk_id, key, piece.ordinal, piece.start, piece.bytes))
+        elif found[1:] != (piece.start, piece.bytes):
+            db.execute(MOVE_SLICE, (piece.start, piece.bytes, found[0]))
 
 
 def _drop_chunk(db: apsw.Connection, rowid: apsw.SQLiteValue) -> None:
     db.execute(DELETE_CHUNK_VECTORS, (rowid,))
-    db.execute(DELETE_CHUNK, (rowid,))
+    db.execute(DELETE_SLICE, (rowid,))

@@ -50,7 +50,6 @@ class IndexedContainer:
         require_current(self._db, "memory", paths.database.name)
         self._backlog = Backlog(paths.events)
         self._writer = _new_writer()
-        self._extended = False
         self._following = False
         self._must_replay = True
         self._idle: list[apsw.Connection] = []
@@ -132,7 +131,6 @@ class IndexedContainer:
         with self._locked() as db:
             self._follow(db)
             count = self._backlog.apply(db)
-            derived.settle(db)
             if count:
                 marker.advance(db)
             with translated():
@@ -186,7 +184,6 @@ class IndexedContainer:
                 count, events = work(db)
             elif not replayed:
                 return self.header().revision, None
-            derived.settle(db)
             if guard is not None and count is not None:
                 guard()
             revision = marker.advance(db)
@@ -227,9 +224,6 @@ class IndexedContainer:
 
     def _follow(self, db: apsw.Connection) -> None:
         """Indexes follow this connection's writes, until a rollback takes that back."""
-        if not self._extended:
-            derived.connect(db)
-            self._extended = True
         if not self._following:
             derived.follow(db)
             self._following = True

@@ -24,7 +24,7 @@ from storage.schema import migrate
 
 DERIVED_TABLES: Final = {
     "documents": "document_key",
-    "chunks": "rowid",
+    "slices": "rowid",
     "facts": "fact_id",
     "evidence": "evidence_id",
     "fact_evidence": "fact_id, evidence_id",
@@ -38,12 +38,12 @@ DERIVED_TABLES: Final = {
 """Tables that history alone decides, with the order of their rows."""
 
 SELECT_ORPHAN_VECTORS: Final = (
-    "SELECT count(*) FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE"
+    "SELECT count(*) FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM slices c WHERE"
     " c.rowid = v.chunk) OR NOT EXISTS (SELECT 1 FROM collections k WHERE k.name = v.collection"
     " AND k.dims = length(v.embedding))"
 )
 KEEP_VECTORS: Final = (
-    "SELECT v.collection, c.chunk_id, v.embedding FROM vectors v JOIN chunks c ON c.rowid = v.chunk"
+    "SELECT v.collection, c.chunk_id, v.embedding FROM vectors v JOIN slices c ON c.rowid = v.chunk"
 )
 KEEP_COLLECTIONS: Final = (
     "SELECT name, model, dims, fingerprint, scale, created_at FROM collections"
@@ -54,9 +54,9 @@ RESTORE_COLLECTION: Final = (
 )
 RESTORE_VECTOR: Final = (
     "INSERT INTO vectors (collection, chunk, embedding)"
-    " SELECT ?, c.rowid, ? FROM chunks c WHERE c.chunk_id = ?"
+    " SELECT ?, c.rowid, ? FROM slices c WHERE c.chunk_id = ?"
 )
-RESET_NUMBERS: Final = "DELETE FROM sqlite_sequence WHERE name = 'chunks'"
+RESET_NUMBERS: Final = "DELETE FROM sqlite_sequence WHERE name = 'slices'"
 
 
 def prove(db: apsw.Connection, events: Iterable[Event], problems: list[Problem]) -> VerifyReport:

@@ -50,7 +50,7 @@ BURY_FACT_DOCUMENT: Final = (
 )
 DELETE_TOMBSTONE: Final = (
     "DELETE FROM documents WHERE document_key = ? AND deleted_at IS NOT NULL"
-    " AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.document_key = documents.document_key)"
+    " AND NOT EXISTS (SELECT 1 FROM slices s WHERE s.document_key = documents.document_key)"
 )
 DELETE_COLLECTION_VECTORS: Final = "DELETE FROM vectors WHERE collection = ?"
 DELETE_COLLECTION: Final = "DELETE FROM collections WHERE name = ?"

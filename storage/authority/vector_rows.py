@@ -1,7 +1,6 @@
 """The `collections` and `vectors` tables: derived data, kept beside history, in both containers.
 
-Works inside the caller's transaction. A vector is replaced by DELETE and INSERT, never updated:
-the vec0 mirror of the indexed container cannot update.
+Works inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ INSERT_COLLECTION: Final = (
     "INSERT INTO collections (name, model, dims, fingerprint, scale, created_at)"
     " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
 )
-SELECT_CHUNK: Final = "SELECT 1 FROM chunks WHERE rowid = ?"
+SELECT_CHUNK: Final = "SELECT 1 FROM slices WHERE rowid = ?"
 SELECT_VECTOR: Final = "SELECT embedding FROM vectors WHERE collection = ? AND chunk = ?"
 DELETE_VECTOR: Final = "DELETE FROM vectors WHERE collection = ? AND chunk = ?"
 INSERT_VECTOR: Final = "INSERT INTO vectors (collection, chunk, embedding) VALUES (?, ?, ?)"

@@ -178,8 +178,8 @@ def in_memory(
             ),
         )
         db.execute(
-            "INSERT INTO chunks VALUES (?, ?, ?, 0, ?, ?)",
-            (at + 1, f"chk_{at:032x}", key, document.title, document.text),
+            "INSERT INTO slices VALUES (?, ?, ?, 0, 0, ?)",
+            (at + 1, f"chk_{at:032x}", key, len(document.text.encode())),
         )
         if collection is not None:
             db.execute(

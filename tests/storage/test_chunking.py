@@ -38,11 +38,21 @@ def test_the_same_text_gives_the_same_chunks(text: str) -> None:
     assert len({piece.chunk_id for piece in pieces(KEY, "t", text)}) == len(pieces(KEY, "t", text))
 
 
+@given(texts)
+def test_a_chunk_lies_where_its_bytes_say(text: str) -> None:
+    """Offsets count UTF-8 bytes, so that SQLite can cut the chunk out of the stored text."""
+    raw = text.encode()
+
+    found = [raw[p.start : p.start + p.bytes].decode() for p in pieces(KEY, "t", text)]
+
+    assert found == [text[part.start : part.end] for part in slices(text)]
+
+
 def test_short_blocks_are_folded_up_to_the_target() -> None:
     """Neighbouring paragraphs share a chunk while they fit."""
     text = "\n\n".join(["x" * 500] * 5)
 
-    found = [piece.text for piece in pieces(KEY, "", text)]
+    found = [text[piece.start :][: piece.bytes] for piece in pieces(KEY, "", text)]
 
     assert found == ["x" * 500 + "\n\n" + "x" * 500] * 2 + ["x" * 500]
 

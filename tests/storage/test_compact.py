@@ -125,7 +125,7 @@ def test_an_image_of_a_newer_schema_is_refused(home: Path) -> None:
         ("DELETE FROM heads", "history"),
         ("UPDATE facts SET statement = 'Forged.'", "tables"),
         ("DELETE FROM fact_evidence", "tables"),
-        ("UPDATE chunks SET document_key = 'nowhere' WHERE rowid = 1", "references"),
+        ("UPDATE slices SET document_key = 'nowhere' WHERE rowid = 1", "references"),
     ],
 )
 def test_a_forged_row_with_a_right_digest_is_found_by_verify(

@@ -55,7 +55,9 @@ def test_every_table_of_ours_is_strict() -> None:
     db = open_memory()
     migrate(db, "memory")
 
-    tables = db.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")
+    tables = db.execute(
+        "SELECT name, strict FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
+    )
 
     assert [
         name for name, strict in tables if not strict and not str(name).startswith("sqlite_")

@@ -8,9 +8,10 @@ CREATE TABLE meta (
 
 -- History. `payload` is canonical JSON in the compact container and NULL in the indexed one,
 -- where the journal file holds it. `more` counts the events of the same batch that follow.
+-- `event_id` is derived from writer and writer_seq: one index is enough for both.
 CREATE TABLE events (
   seq           INTEGER PRIMARY KEY,
-  event_id      TEXT    NOT NULL UNIQUE,
+  event_id      TEXT    NOT NULL,
   writer        TEXT    NOT NULL,
   writer_seq    INTEGER NOT NULL CHECK (writer_seq >= 1),
   recorded_at   INTEGER NOT NULL,
@@ -62,16 +63,23 @@ CREATE TABLE documents (
   CHECK (valid_from IS NULL OR valid_to IS NULL OR valid_from <= valid_to)
 ) STRICT;
 
+-- Where each chunk lies in its document's text, in UTF-8 bytes: the words are stored once.
 -- A number is never used twice: caches and vectors are keyed on it.
-CREATE TABLE chunks (
+CREATE TABLE slices (
   rowid        INTEGER PRIMARY KEY AUTOINCREMENT,
   chunk_id     TEXT    NOT NULL UNIQUE,
   document_key TEXT    NOT NULL REFERENCES documents (document_key),
   ordinal      INTEGER NOT NULL,
-  title        TEXT    NOT NULL,
-  text         TEXT    NOT NULL,
+  start        INTEGER NOT NULL CHECK (start >= 0),
+  bytes        INTEGER NOT NULL CHECK (bytes > 0),
   UNIQUE (document_key, ordinal)
 ) STRICT;
+
+-- A left join: SQLite leaves documents out where neither title nor text is asked for.
+CREATE VIEW chunks (rowid, chunk_id, document_key, ordinal, title, text) AS
+SELECT s.rowid, s.chunk_id, s.document_key, s.ordinal, d.title,
+  CAST(substr(CAST(d.text AS BLOB), s.start + 1, s.bytes) AS TEXT)
+FROM slices s LEFT JOIN documents d ON d.document_key = s.document_key;
 
 CREATE TABLE facts (
   fact_id     TEXT PRIMARY KEY,
@@ -176,8 +184,8 @@ CREATE TABLE collections (
   created_at  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- int8 components, dims bytes a row; vec0 is an index over these rows in the indexed container.
--- No foreign keys: the compact image keeps this table in a second database, which they cannot reach
+-- int8 components, dims bytes a row, compared by sqlite-vec's distance functions. A vec0 table over
+-- them would hold each vector once more and is 12 % faster at 100,000. No foreign keys: the compact image keeps this table in a second database, which they cannot reach
 -- (the reducer deletes a chunk's vectors itself, and verify looks for orphans).
 CREATE TABLE vectors (
   collection TEXT    NOT NULL,
