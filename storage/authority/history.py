@@ -22,7 +22,7 @@ UPSERT_HEAD: Final = (
     "INSERT INTO heads (writer, writer_seq, hash) VALUES (?, ?, ?)"
     " ON CONFLICT (writer) DO UPDATE SET writer_seq = excluded.writer_seq, hash = excluded.hash"
 )
-SELECT_KNOWN: Final = "SELECT hash FROM events WHERE event_id = ?"
+SELECT_KNOWN: Final = "SELECT hash FROM events WHERE writer = ? AND writer_seq = ?"
 INSERT_EVENT: Final = (
     "INSERT INTO events (event_id, writer, writer_seq, recorded_at, type, previous_hash,"
     " payload_hash, hash, more, job_id, job_token, payload)"
@@ -82,9 +82,9 @@ def record(db: apsw.Connection, event: Event, *, keep_payload: bool) -> bool:
     """Put an event into history; False when it is there already.
 
     Raises:
-        Corrupt: it does not continue its writer's chain, or its id is taken by another event.
+        Corrupt: it does not continue its writer's chain, or its place is taken by another event.
     """
-    known = db.execute(SELECT_KNOWN, (event.event_id,)).fetchone()
+    known = db.execute(SELECT_KNOWN, (event.writer, event.writer_seq)).fetchone()
     if known is not None:
         if known[0] != event.hash:
             raise Corrupt(f"event {event.event_id} is in history with another hash")

@@ -29,7 +29,7 @@ COPIED_TABLES: Final = (
     "heads",
     "applied_jobs",
     "documents",
-    "chunks",
+    "slices",
     "facts",
     "evidence",
     "fact_evidence",
@@ -63,7 +63,6 @@ def promote(
         ContainerChanged: another process did it first.
         Busy, Unavailable, Corrupt: nothing changed; it can be tried again.
     """
-    derived.connect(db)
     with transaction(db):
         revision, image = load()
         anchors = write_journal(paths, image)
@@ -109,7 +108,6 @@ def copy_rows(db: apsw.Connection, image: Image) -> None:
     derived.follow(db)
     for table in COPIED_TABLES:
         _copy(db, image, f"SELECT * FROM {table}", table)
-    derived.settle(db)
     db.execute(CLEAR_NUMBERS)
     db.executemany(INSERT_NUMBER, image.db.execute(SELECT_NUMBERS).fetchall())
 

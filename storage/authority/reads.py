@@ -127,7 +127,7 @@ SELECT_APPLIED: Final = "SELECT 1 FROM applied_jobs WHERE job_id = ?"
 SELECT_STATS: Final = (
     "SELECT (SELECT count(*) FROM events),"
     " (SELECT count(*) FROM documents WHERE deleted_at IS NULL),"
-    " (SELECT count(*) FROM chunks), (SELECT count(*) FROM facts),"
+    " (SELECT count(*) FROM slices), (SELECT count(*) FROM facts),"
     " (SELECT count(*) FROM facts WHERE standing NOT IN ('contradicted', 'superseded')),"
     " (SELECT count(*) FROM evidence), (SELECT count(*) FROM deferred_statements),"
     " (SELECT count(*) FROM vectors), (SELECT count(*) FROM source_cursors),"
