@@ -27,8 +27,8 @@ def _commands() -> list[str]:
 def _rows(heading: str) -> list[list[str]]:
     """The cells of the first table below a heading."""
     section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    table = section[section.index("\n| ") + 1 :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
 @pytest.mark.slow
