@@ -32,9 +32,7 @@ def binding_json(paths: HomePaths, binding: Binding) -> dict[str, JsonValue]:
     }
 
 
-def released_json(
-    binding: Binding, memory: Path, users: Sequence[Binding]
-) -> dict[str, JsonValue]:
+def released_json(binding: Binding, memory: Path, users: Sequence[Binding]) -> dict[str, JsonValue]:
     """A released folder for programs."""
     return {
         "ok": True,

@@ -19,7 +19,6 @@ from storage.records import JobStamp, JsonValue, ProjectId
 
 if TYPE_CHECKING:
     from retrieval.embedding import Encoder
-
     from storage.authority.port import Authority
     from tasks.llm import LanguageModel
 

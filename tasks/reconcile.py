@@ -34,10 +34,10 @@ Inspect = Callable[[ProjectId, Settings], Missing]
 
 
 def bound_projects(paths: HomePaths) -> tuple[ProjectId, ...]:
-    """Every project of the home."""
+    """Every project of the home, once each: several folders may share one."""
     from storage.projects import bindings
 
-    return tuple(binding.project_id for binding in bindings(paths))
+    return tuple(dict.fromkeys(binding.project_id for binding in bindings(paths)))
 
 
 class Reconciler:

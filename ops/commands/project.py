@@ -158,15 +158,11 @@ def show_project(invocation: Invocation, project_id: str | None) -> None:
         "database": paths.database.exists(),
         "folders": [binding_json(invocation.paths, item) for item in users],
     }
-    rows = [
-        (str(item.location) + told(item.location.is_dir()), *folder_of(item)) for item in users
-    ]
+    rows = [(str(item.location) + told(item.location.is_dir()), *folder_of(item)) for item in users]
     missing = "" if paths.database.exists() else " (its database is missing)"
-    lines = [
-        f"{wanted}, in {paths.memory}{missing}",
-        table(("folder", "repository", "first commit", "bound"), rows),
-    ]
-    show(invocation.as_json, value, lines)
+    columns = ("folder", "repository", "first commit", "bound")
+    title = f"{wanted}, in {paths.memory}{missing}"
+    show(invocation.as_json, value, [title, table(columns, rows)])
 
 
 @project.command("link")
@@ -195,7 +191,9 @@ def link_project(invocation: Invocation, project_id: str, here: bool, force: boo
 
 @project.command("move")
 @click.argument("project_id", metavar="MEMORY")
-@click.option("--from", "source", metavar="DIR", help="Where it stood, if several folders are gone.")
+@click.option(
+    "--from", "source", metavar="DIR", help="Where it stood, if several folders are gone."
+)
 @_HERE
 @_FORCE
 @shared_options(project=True)
@@ -247,8 +245,7 @@ def unlink_project(invocation: Invocation, folder: str | None) -> None:
     left = (
         f"{count(len(users), 'folder')} still {'use' if len(users) > 1 else 'uses'} it."
         if users
-        else "No folder uses it any more. To take it up again:"
-        f" ops project link {binding.project_id} --force"
+        else f"To take it up again: ops project link {binding.project_id} --force"
     )
-    lines = [f"{binding.location} has no memory any more.", f"{memory} stays as it is. {left}"]
+    lines = [f"{binding.location} has no memory any more.", f"{memory} stays as it is.", left]
     show(invocation.as_json, released_json(binding, memory, users), lines)

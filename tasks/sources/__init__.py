@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from storage.outcomes import Fixed
+from storage.places import SameFolder, nearest, same_folder
 from storage.records import FactKind, SourceCursor
 
 
@@ -123,31 +124,24 @@ class SourceAdapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checkouts:
-    """Which working directories belong to one project."""
+    """Which working directories belong to one project: all folders that share its memory."""
 
     roots: tuple[str, ...]
     foreign: tuple[str, ...] = ()
-    """Roots of other projects; the longest root that holds a directory decides."""
+    """Roots of other projects; the nearest root that holds a directory decides."""
+    same: SameFolder = same_folder
 
     def contains(self, directory: str) -> bool:
         """Whether a session that ran in `directory` is this project's."""
         if not directory.startswith("/") or "\0" in directory:
             return False
+        owners = {os.path.normpath(root): True for root in self.roots}
+        owners |= {os.path.normpath(root): False for root in self.foreign}
         for place in (os.path.realpath(directory), os.path.normpath(directory)):
-            ours, theirs = _nearest(self.roots, place), _nearest(self.foreign, place)
-            if ours or theirs:
-                return ours > theirs
+            holder = nearest(place, owners.keys(), same=self.same)
+            if holder is not None:
+                return owners[holder]
         return False
-
-
-def _nearest(roots: tuple[str, ...], place: str) -> int:
-    """Length of the longest root that holds `place`; 0 when none does."""
-    return max((len(root) for root in roots if _holds(root, place)), default=0)
-
-
-def _holds(root: str, place: str) -> bool:
-    clean = os.path.normpath(root)
-    return place == clean or place.startswith(clean.rstrip("/") + "/")
 
 
 def folders(parent: Path, belongs: Callable[[str], bool]) -> list[Path]:

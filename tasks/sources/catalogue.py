@@ -40,10 +40,15 @@ def adapters(
 
 
 def checkouts_of(paths: HomePaths, project: ProjectId) -> Checkouts:
-    """The project's checkouts, and everybody else's as foreign."""
+    """The project's checkouts, and everybody else's as foreign.
+
+    Where a checkout stood before it moved counts until something stands there again.
+    """
     known = bindings(paths)
+    own = [item for item in known if item.project_id == project]
+    left = [place for item in own for place in item.former if not place.exists()]
     return Checkouts(
-        roots=tuple(str(item.location) for item in known if item.project_id == project),
+        roots=tuple(str(place) for place in (*(item.location for item in own), *left)),
         foreign=tuple(str(item.location) for item in known if item.project_id != project),
     )
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from storage.errors import SourceUnavailable
 from storage.injected import spoken
+from storage.places import fold, spellings
 from storage.records import JsonValue, SourceCursor
 from tasks.sources import (
     AssistantMessage,
@@ -65,10 +66,12 @@ class ClaudeSource:
         Two paths can share a folder name (`a/b` and `a-b`): the directory that a file names decides
         here, and every line's own on reading.
         """
-        names = [folder_name(root) for root in self._checkouts.roots]
+        roots = (form for root in self._checkouts.roots for form in spellings(root))
+        names = {fold(folder_name(form)) for form in roots}
 
         def belongs(name: str) -> bool:
-            return any(name == own or name.startswith(own + "-") for own in names)
+            spelled = fold(name)
+            return any(spelled == own or spelled.startswith(own + "-") for own in names)
 
         return [
             str(path)

@@ -18,6 +18,7 @@ from typing import Final
 
 from storage.errors import SourceUnavailable
 from storage.injected import spoken
+from storage.places import fold
 from storage.records import JsonValue, SourceCursor
 from tasks.sources import (
     AssistantMessage,
@@ -64,10 +65,11 @@ class PiSource:
 
     def discover(self) -> list[str]:
         """Files in folders named after our checkouts whose header names a folder of ours."""
-        names = [folder_name(root) for root in self._checkouts.roots]
+        names = [fold(folder_name(root)) for root in self._checkouts.roots]
 
         def belongs(name: str) -> bool:
-            return any(name == own or name.startswith(own[:-2] + "-") for own in names)
+            spelled = fold(name)
+            return any(spelled == own or spelled.startswith(own[:-2] + "-") for own in names)
 
         # A session folder that the user chose holds its files directly.
         places = [self._sessions, *folders(self._sessions, belongs)]

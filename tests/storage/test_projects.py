@@ -120,15 +120,20 @@ def test_a_failed_preparation_leaves_no_binding(paths: HomePaths, checkout: Path
     assert bound(paths, checkout).project_id == project
 
 
-def test_two_folders_never_share_an_id(paths: HomePaths, checkout: Path, tmp_path: Path) -> None:
-    """A collision with another location is refused."""
+def test_two_folders_never_share_an_id(
+    paths: HomePaths, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two paths with one digest: the second is refused, and nothing is written."""
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr("storage.projects._path_digest", lambda _: "ab" * 32)
     taken = bound(paths, checkout)
-    envelope = json.loads(paths.registry.read_bytes())
-    envelope["payload"]["bindings"][0]["location"] = str(tmp_path / "moved")
-    write(paths, envelope)
+    before = paths.registry.read_bytes()
 
     with pytest.raises(Refused, match=taken.project_id):
-        bound(paths, checkout)
+        bound(paths, other)
+
+    assert paths.registry.read_bytes() == before
 
 
 def write(paths: HomePaths, envelope: dict[str, object], *, rehash: bool = True) -> None:
@@ -235,8 +240,8 @@ def test_a_killed_initialiser_holds_nothing(paths: HomePaths, checkout: Path) ->
     """The lock dies with its holder, and its half-made claim is not there."""
     code = BIND.replace(
         "for checkout",
-        "import os, signal, storage.projects\n"
-        "storage.projects.replace_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal, storage.registry\n"
+        "storage.registry.replace_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "for checkout",
     )
     argv = [sys.executable, "-c", code, str(paths.home), str(checkout)]
