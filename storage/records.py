@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType, TypeAlias
+from typing import Final, NewType, TypeAlias
 
 JsonValue: TypeAlias = (
     bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"] | None
@@ -243,6 +243,11 @@ class JobStamp:
     token: int
 
 
+_CANONICAL: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
+
+
 def digest_of(*parts: str) -> str:
     """SHA-256 hex of the parts, unambiguously joined (each prefixed by its byte length)."""
     h = hashlib.sha256()
@@ -257,10 +262,7 @@ def canonical_json(value: JsonValue) -> bytes:
 
     Lone surrogates are escaped (ASCII output), so the bytes are always valid UTF-8.
     """
-    text = json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
-    return text.encode("ascii")
+    return _CANONICAL.encode(value).encode("ascii")
 
 
 def document_key(namespace: str, external_id: str) -> DocumentKey:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 MAX_TERM_CHARS: Final = 64
@@ -61,9 +61,9 @@ def terms(text: str) -> list[str]:
     """Every term of a text, in reading order, repeated as often as it stands there."""
     found: list[str] = []
     if text.isascii():
-        for token in _ASCII.findall(text):
-            found += _expanded(token)
-        return found
+        parts = text.split()
+        known = _parted if _are_short(parts) else _parted.__wrapped__
+        return list(chain.from_iterable(map(known, parts)))
     for match in _ANY.finditer(folded(text)):
         token, unspaced, word = match.groups()
         if token:
@@ -77,6 +77,8 @@ def terms(text: str) -> list[str]:
 
 def term_text(text: str) -> str:
     """The terms as pre-tokenised text for the full-text index."""
+    if text.isascii() and _are_short(parts := text.split()):
+        return " ".join(filter(None, map(_parted_text, parts)))
     return " ".join(terms(text))
 
 
@@ -85,6 +87,22 @@ def folded(text: str) -> str:
     spelled = unicodedata.normalize("NFKD", text.translate(_SPELLED))
     # Composing again keeps Hangul syllables and voiced kana, whose marks are letters, not accents.
     return unicodedata.normalize("NFC", _STRIPPED_MARKS.sub("", spelled)).translate(_SPELLED)
+
+
+def _are_short(parts: list[str]) -> bool:
+    """Whether the parts may be remembered: a megabyte without white space may not."""
+    return not parts or len(max(parts, key=len)) <= MAX_TERM_CHARS
+
+
+@lru_cache(maxsize=65_536)
+def _parted(part: str) -> tuple[str, ...]:
+    """Terms of what stands between two white spaces of an ASCII text (no token holds any)."""
+    return tuple(chain.from_iterable(map(_expanded, _ASCII.findall(part))))
+
+
+@lru_cache(maxsize=65_536)
+def _parted_text(part: str) -> str:
+    return " ".join(_parted(part))
 
 
 @lru_cache(maxsize=65_536)
