@@ -166,6 +166,19 @@ def translated(what: str = "database") -> Iterator[None]:
         raise Unavailable(f"{what}: cannot be used ({cause})") from cause
 
 
+def reclaim(db: apsw.Connection) -> None:
+    """Rewrite the file without what was deleted, and empty its log.
+
+    Raises:
+        Busy: a reader or a writer is in the way; try again.
+    """
+    with translated():
+        db.execute("VACUUM")
+        frames, folded = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    if frames != folded:
+        raise Busy("a reader holds the write-ahead log; try again in a moment")
+
+
 def load_vectors(db: apsw.Connection) -> None:
     """Load sqlite-vec into the connection, by path: importing its package would import numpy.
 

@@ -36,6 +36,13 @@ class EventType(StrEnum):
     RETRIEVAL_FEEDBACK = "retrieval.feedback"
     GC_COMPACTED = "gc.compacted"
     JOB_APPLIED = "job.applied"
+    MEMORY_RESTATED = "memory.restated"
+    MEMORY_FORGOTTEN = "memory.forgotten"
+    CHAIN_REPAIRED = "chain.repaired"
+
+
+LARGE = frozenset({EventType.DOCUMENT_UPSERTED, EventType.MEMORY_RESTATED})
+"""Events that may carry a whole document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +95,7 @@ def seal(
         body = canonical_json(draft.payload)
     except (TypeError, ValueError) as cause:
         raise Invalid(f"{draft.type.value}: not plain JSON ({cause})") from cause
-    limit = (
-        MAX_DOCUMENT_EVENT_BYTES if draft.type is EventType.DOCUMENT_UPSERTED else MAX_EVENT_BYTES
-    )
+    limit = MAX_DOCUMENT_EVENT_BYTES if draft.type in LARGE else MAX_EVENT_BYTES
     if len(body) > limit:
         raise Invalid(f"{draft.type.value}: {len(body)} bytes, at most {limit} are allowed")
     unsealed = Event(

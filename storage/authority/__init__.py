@@ -24,9 +24,10 @@ from storage.clock import Clock
 from storage.config import StorageSettings
 from storage.connection import BUSY_TIMEOUT_MS, open_database, private_directory, transaction
 from storage.errors import CapacityExceeded, NotInitialized, Unavailable
-from storage.events import EventDraft
+from storage.events import Event, EventDraft
 from storage.paths import ProjectPaths
 from storage.records import Collection, JobStamp, ProjectId
+from storage.schema import current_version, schema_version
 
 if TYPE_CHECKING:
     from storage.authority.indexed import IndexedContainer
@@ -168,6 +169,20 @@ class ProjectAuthority:
         """See the port."""
         return self._open.header().revision
 
+    @contextmanager
+    def snapshot(self) -> Iterator[tuple[Reads, Iterator[Event]]]:
+        """See the port."""
+        with ExitStack() as stack:
+            yield self._routed(lambda store: stack.enter_context(store.snapshot()))
+
+    def erase(self, needles: Sequence[str]) -> None:
+        """See the port."""
+        self._routed(lambda store: store.erase(needles))
+
+    def erased(self) -> None:
+        """See the port."""
+        self._routed(lambda store: store.erased())
+
     def verify(self) -> VerifyReport:
         """See the port."""
         return self._routed(lambda store: store.verify())
@@ -227,6 +242,10 @@ class ProjectAuthority:
         # Here, not above: a prompt hook over a compact store need not pay for the journal.
         from storage.authority.indexed import IndexedContainer
 
+        if schema_version(db) < current_version("memory"):
+            from storage.authority.upgrade import upgrade
+
+            upgrade(db, self._paths, self._project, self._clock.now_ms())
         return IndexedContainer(
             db, self._paths, self._project, clock=self._clock, busy_ms=self._busy_ms
         )

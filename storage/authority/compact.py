@@ -8,22 +8,25 @@ to `promote`, which the router calls when the store is full.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import apsw
 
-from storage.authority import history, marker, proof, reduce, vector_rows
+from storage.authority import history, marker, proof, reduce, tombstones, vector_rows
 from storage.authority.image import Image
+from storage.authority.payloads import job_applied
 from storage.authority.port import Appended, VerifyReport
 from storage.authority.reads import Reads
 from storage.clock import Clock
 from storage.config import StorageSettings
-from storage.connection import transaction
+from storage.connection import reclaim, transaction
 from storage.errors import Busy, CapacityExceeded
-from storage.events import EventDraft
+from storage.events import Event, EventDraft
 from storage.paths import ProjectPaths
 from storage.records import Collection, JobStamp, ProjectId
 
@@ -47,6 +50,7 @@ class CompactContainer:
         clock: Clock,
         settings: StorageSettings,
     ) -> None:
+        self._paths = paths
         self._wal = paths.database.with_name(paths.database.name + "-wal")
         self._project = project
         self._clock = clock
@@ -73,7 +77,10 @@ class CompactContainer:
         now = self._clock.now_ms()
 
         def work(db: apsw.Connection) -> int:
-            sealed = history.seal_batch(db, drafts, writer=self._writer, recorded_at=now, job=stamp)
+            batch = tombstones.sieve(db, drafts)
+            if not batch and stamp is not None:
+                batch = [job_applied()]
+            sealed = history.seal_batch(db, batch, writer=self._writer, recorded_at=now, job=stamp)
             for event in sealed:
                 history.record(db, event, keep_payload=True)
                 reduce.apply(db, event)
@@ -121,6 +128,35 @@ class CompactContainer:
         image = self._load()[1]
         return proof.prove(image.db, history.events(image.db), [])
 
+    @contextmanager
+    def snapshot(self) -> Iterator[tuple[Reads, Iterator[Event]]]:
+        """One moment of the row on disk: its tables and its history."""
+        image = self._load()[1]
+        try:
+            yield Reads(image.db), history.events(image.db)
+        finally:
+            image.close()
+
+    def erase(self, needles: Sequence[str]) -> None:
+        """Take forgotten payloads out of the row, and their bytes out of the file.
+
+        Raises:
+            Busy: a reader holds on to old pages; try again.
+        """
+
+        def work(db: apsw.Connection) -> None:
+            ids = list(tombstones.skeletons(db).found)
+            db.execute(history.ERASE_PAYLOAD, (json.dumps(ids),))
+
+        self._write(work, None, None, tidy=True)
+        # A promotion that failed may have left history beside the row: nothing refers to it.
+        shutil.rmtree(self._paths.events, ignore_errors=True)
+        reclaim(self._db)
+
+    def erased(self) -> None:
+        """Nothing of what was forgotten lies anywhere any more."""
+        self._write(lambda db: db.execute(tombstones.CLEAR_ERASING), None, None)
+
     def replay(self) -> int:
         """Nothing can be pending: history and effect share one row."""
         self.header()
@@ -144,6 +180,8 @@ class CompactContainer:
         work: Callable[[apsw.Connection], T],
         stamp: JobStamp | None,
         guard: Callable[[], None] | None,
+        *,
+        tidy: bool = False,
     ) -> tuple[int, T | None]:
         """The new revision and what `work` gave; None when the stamp was applied before."""
         self._require_room_in_wal()
@@ -157,6 +195,8 @@ class CompactContainer:
             if image.readers:
                 image = image.clone()
             given = image.change(work)
+            if tidy:
+                image.compact()
             self._admit(image)
             stored = image.pack()
             size = len(stored.state) + len(stored.vectors or b"")
@@ -164,9 +204,18 @@ class CompactContainer:
                 raise CapacityExceeded("the compact store is full (stored bytes)")
             if guard is not None:
                 guard()
+            self._keep_old_schema(image)
             revision = marker.swap(self._db, self._project, revision, stored)
         self._cached = (revision, image)
         return revision, given
+
+    def _keep_old_schema(self, image: Image) -> None:
+        """A proven copy of the row, before its first write under a newer schema."""
+        if image.migrated_from:
+            from storage.authority import upgrade
+
+            upgrade.keep(self._paths, self._project, image.migrated_from, self._clock.now_ms())
+            image.migrated_from = 0
 
     def _require_room_in_wal(self) -> None:
         try:

@@ -35,6 +35,7 @@ FOLLOW: Final = (
        END""",
 )
 CLEAR_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')"
+MERGE_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')"
 FTS_DIFFERENCE: Final = (
     "SELECT (SELECT count(*) FROM slices WHERE rowid NOT IN (SELECT rowid FROM chunks_fts)),"
     " (SELECT count(*) FROM chunks_fts WHERE rowid NOT IN (SELECT rowid FROM slices))"
@@ -73,6 +74,11 @@ def follow(db: apsw.Connection) -> None:
 def clear(db: apsw.Connection) -> None:
     """Empty the full-text index, whatever it holds; the rows that follow fill it again."""
     db.execute(CLEAR_FTS)
+
+
+def rewrite(db: apsw.Connection) -> None:
+    """Merge the full-text index into one segment that holds nothing of what was deleted."""
+    db.execute(MERGE_FTS)
 
 
 def nearest(

@@ -51,7 +51,9 @@ END_FACT: Final = "UPDATE facts SET standing = ?, invalid_at = ?, expired_at = ?
 INSERT_EVIDENCE: Final = (
     "INSERT INTO evidence (evidence_id, origin, provenance, excerpt, content_hash, observed_at,"
     " adapter, locator, line, session_id, tool_call_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (evidence_id) DO NOTHING"
+    # A quote whose first event was erased comes back blank; a later event that has it fills it.
+    " ON CONFLICT (evidence_id) DO UPDATE SET excerpt = excluded.excerpt,"
+    " content_hash = excluded.content_hash WHERE excerpt = '' AND excluded.excerpt <> ''"
 )
 LINK_EVIDENCE: Final = (
     "INSERT INTO fact_evidence (fact_id, evidence_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -91,9 +93,9 @@ def record(db: apsw.Connection, fact: Fact, evidence: Iterable[Evidence]) -> Non
         raise Invalid("a fact cannot be recorded as already ended")
     if fact.invalid_at is not None and fact.invalid_at < fact.valid_at:
         raise Invalid("a fact that ends before it starts")
-    _insert(db, fact)
+    insert(db, fact)
     for item in evidence:
-        _add_evidence(db, fact.fact_id, item)
+        add_evidence(db, fact.fact_id, item)
     if fact.standing is Standing.SUPPORTED and not _has_strong(db, fact.fact_id):
         db.execute(UPDATE_STANDING, (Standing.NEEDS_REVIEW.value, fact.fact_id))
     _supersede(db, fact.fact_id, fact.valid_at, fact.supersedes, fact.recorded_at)
@@ -107,7 +109,7 @@ def corroborate(db: apsw.Connection, fact_id: FactId, evidence: Evidence) -> Non
         Invalid: there is no such fact.
     """
     fact = _known(db, fact_id)
-    _add_evidence(db, fact_id, evidence)
+    add_evidence(db, fact_id, evidence)
     if fact.standing in TERMINAL_STANDINGS:
         return
     if fact.standing is not Standing.SUPPORTED and evidence.provenance in STRONG:
@@ -185,7 +187,8 @@ def document_of(fact: Fact, evidence: Iterable[Evidence]) -> Document:
     )
 
 
-def _insert(db: apsw.Connection, fact: Fact) -> None:
+def insert(db: apsw.Connection, fact: Fact) -> None:
+    """The fact's row and its entities, as open as it was recorded."""
     db.execute(
         INSERT_FACT,
         (
@@ -246,7 +249,8 @@ def _follow(db: apsw.Connection, fact_id: FactId, recorded_at: int) -> None:
     documents.store(db, document, recorded_at)
 
 
-def _add_evidence(db: apsw.Connection, fact_id: FactId, evidence: Evidence) -> None:
+def add_evidence(db: apsw.Connection, fact_id: FactId, evidence: Evidence) -> None:
+    """A quote behind a fact; judges nothing."""
     add_evidence_row(db, evidence)
     db.execute(LINK_EVIDENCE, (fact_id, evidence.evidence_id))
 

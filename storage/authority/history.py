@@ -13,6 +13,7 @@ from typing import Final
 
 import apsw
 
+from storage.authority.tombstones import KEPT_TYPES
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft, EventType, check, seal
 from storage.records import JobStamp, canonical_json, digest_of
@@ -34,6 +35,11 @@ SELECT_EVENTS: Final = (
 )
 SELECT_ALL_EVENTS: Final = SELECT_EVENTS + " ORDER BY seq"
 SELECT_HEADS: Final = "SELECT writer, writer_seq, hash FROM heads ORDER BY writer"
+ERASE_PAYLOAD: Final = (
+    "UPDATE events SET payload = NULL WHERE payload IS NOT NULL"
+    " AND event_id IN (SELECT value FROM json_each(?))"
+    " AND type NOT IN ('memory.forgotten', 'chain.repaired')"
+)
 INSERT_APPLIED: Final = (
     "INSERT INTO applied_jobs (job_id, token, applied_at) VALUES (?, ?, ?)"
     " ON CONFLICT (job_id) DO NOTHING"
@@ -93,7 +99,7 @@ def record(db: apsw.Connection, event: Event, *, keep_payload: bool) -> bool:
     if event.writer_seq != number + 1 or event.previous_hash != previous:
         raise Corrupt(f"event {event.event_id} does not continue the chain of {event.writer}")
     payload = None
-    if keep_payload and event.payload is not None:
+    if event.payload is not None and (keep_payload or event.type in KEPT_TYPES):
         payload = canonical_json(event.payload)
     db.execute(INSERT_EVENT, (*_envelope_row(event), payload))
     db.execute(UPSERT_HEAD, (event.writer, event.writer_seq, event.hash))

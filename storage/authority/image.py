@@ -17,7 +17,7 @@ import brotli  # type: ignore[import-untyped]  # ships no stubs; used here only
 from storage.authority.marker import Stored
 from storage.connection import open_memory, transaction
 from storage.errors import Corrupt
-from storage.schema import migrate, schema_version
+from storage.schema import current_version, migrate, schema_version
 
 PAGE_BYTES: Final = 1_024
 """Some thirty small tables: 4 KiB pages would treble an empty store before compression."""
@@ -38,6 +38,8 @@ class Image:
     def __init__(self, db: apsw.Connection) -> None:
         self.db = db
         self.readers = 0
+        self.migrated_from = 0
+        """The schema that the row still has, when it is an older one."""
         db.pragma("query_only", True)
 
     @classmethod
@@ -78,12 +80,25 @@ class Image:
         db.deserialize("vec", vectors)
         if schema_version(db) == 0:
             raise Corrupt("the memory row holds an empty database")
-        migrate(db, "memory")
-        return cls(db)
+        found = migrate(db, "memory")
+        image = cls(db)
+        image.migrated_from = found if found < current_version("memory") else 0
+        return image
 
     def clone(self) -> Image:
         """The same store once more, so that readers of this one see no change."""
-        return Image.of(self.db.serialize("main"), self.db.serialize("vec"))
+        image = Image.of(self.db.serialize("main"), self.db.serialize("vec"))
+        image.migrated_from = self.migrated_from
+        return image
+
+    def compact(self) -> None:
+        """Rewrite both databases, so that no page holds what was deleted."""
+        self.db.pragma("query_only", False)
+        try:
+            self.db.execute("VACUUM main")
+            self.db.execute("VACUUM vec")
+        finally:
+            self.db.pragma("query_only", True)
 
     def change(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` in one transaction of the image: all of it, or nothing."""

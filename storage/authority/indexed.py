@@ -10,17 +10,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import apsw
 
-from storage.authority import derived, history, journal, marker, proof, reduce, vector_rows
+from storage.authority import (
+    derived,
+    history,
+    journal,
+    marker,
+    proof,
+    reduce,
+    tombstones,
+    vector_rows,
+)
 from storage.authority.backlog import Backlog
+from storage.authority.journal import Stream
+from storage.authority.payloads import job_applied
 from storage.authority.port import Appended, Problem, VerifyReport
 from storage.authority.reads import Reads
 from storage.clock import Clock, utc_day
-from storage.connection import open_readonly, translated
+from storage.connection import open_readonly, reclaim, translated
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft
 from storage.paths import ProjectPaths
@@ -65,7 +76,10 @@ class IndexedContainer:
         now = self._clock.now_ms()
 
         def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
-            sealed = history.seal_batch(db, drafts, writer=self._writer, recorded_at=now, job=stamp)
+            batch = tombstones.sieve(db, drafts)
+            if not batch and stamp is not None:
+                batch = [job_applied()]
+            sealed = history.seal_batch(db, batch, writer=self._writer, recorded_at=now, job=stamp)
             for event in sealed:
                 history.record(db, event, keep_payload=False)
                 reduce.apply(db, event)
@@ -125,6 +139,55 @@ class IndexedContainer:
             return proof.prove(db, self._backlog.events(db, sizes, problems), problems)
         finally:
             db.close(True)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[tuple[Reads, Iterator[Event]]]:
+        """One moment: the tables, and history with its payloads.
+
+        Raises:
+            Corrupt: (while history is read) the journal is not what history says.
+        """
+        with closing(self._reader()) as db:
+            with self._locked():
+                db.execute("BEGIN")
+                marker.header(db, self._project)
+                sizes = self._backlog.sizes()
+            yield Reads(db), self._sound_events(db, sizes)
+
+    def erase(self, needles: Sequence[str]) -> None:
+        """Take forgotten payloads out of the journal, and their bytes out of every file.
+
+        Raises:
+            Busy: a reader holds on to old pages; try again.
+        """
+        with self._locked() as db:
+            self._follow(db)
+            self._backlog.apply(db)
+            ids = frozenset(tombstones.skeletons(db).found)
+            for stream in self._backlog.sizes():
+                journal.blank(self._paths.events, stream, ids, needles)
+            derived.rewrite(db)
+            marker.advance(db)
+            with translated():
+                db.execute("COMMIT")
+        reclaim(self._db)
+
+    def erased(self) -> None:
+        """Nothing of what was forgotten lies anywhere any more."""
+
+        def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
+            db.execute(tombstones.CLEAR_ERASING)
+            return 0, ()
+
+        self._write(work, self._clock.now_ms(), None, None)
+
+    def _sound_events(self, db: apsw.Connection, sizes: dict[Stream, int]) -> Iterator[Event]:
+        problems: list[Problem] = []
+        for event in self._backlog.events(db, sizes, problems):
+            for problem in problems:
+                if problem.check == "journal":
+                    raise Corrupt(problem.detail)
+            yield event
 
     def replay(self) -> int:
         """Apply what a crash left in the journal."""

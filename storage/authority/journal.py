@@ -13,11 +13,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from storage.atomic import NOFOLLOW, sync_directory
+from storage.atomic import NOFOLLOW, replace_file, sync_directory
+from storage.authority.tombstones import KEPT_TYPES
 from storage.connection import private_directory
 from storage.errors import Corrupt, Unavailable
 from storage.events import MAX_DOCUMENT_EVENT_BYTES, Event, parse
@@ -170,6 +171,48 @@ def read(
                 at += len(line)
     except OSError as cause:
         raise Unavailable(f"{path.name}: cannot be read ({cause.strerror})") from cause
+
+
+def blank(events: Path, stream: Stream, ids: frozenset[str], needles: Sequence[str]) -> bool:
+    """Erase the payloads of some events, and damaged lines that hold a needle.
+
+    Every byte keeps its place, so anchors hold before and after. False when nothing was erased.
+    """
+    path = stream.path(events)
+    before = path.read_bytes()
+    after = b"\n".join(_blanked(line, ids, needles) for line in before.split(b"\n"))
+    if after == before:
+        return False
+    replace_file(path, after)
+    return True
+
+
+def _blanked(line: bytes, ids: frozenset[str], needles: Sequence[str]) -> bytes:
+    if not line.strip():
+        return line
+    try:
+        event = parse(json.loads(line))
+    except (ValueError, Corrupt):
+        return b" " * len(line) if holds(line, needles) else line
+    if event.event_id not in ids or event.payload is None or event.type in KEPT_TYPES:
+        return line
+    erased = replace(event, payload=None).line()
+    # Blanks behind a JSON value are allowed: the line keeps its length.
+    return erased.ljust(len(line)) if len(erased) <= len(line) else line
+
+
+def holds(data: bytes, needles: Sequence[str]) -> bool:
+    """Whether bytes hold one of the texts, as UTF-8 or as JSON writes it."""
+    return any(form in data for needle in needles for form in forms(needle))
+
+
+def forms(needle: str) -> set[bytes]:
+    """The spellings of a text in files of ours."""
+    return {
+        needle.encode("utf-8", "surrogatepass"),
+        json.dumps(needle)[1:-1].encode("ascii"),
+        json.dumps(needle, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass"),
+    }
 
 
 def batches(found: Iterator[Located]) -> Iterator[list[Located]]:

@@ -37,7 +37,9 @@ CREATE TABLE IF NOT EXISTS compact_authority (
 ) STRICT
 """
 TABLE_EXISTS: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-SELECT_HEADER: Final = "SELECT owner, format, mode, revision FROM compact_authority WHERE id = 1"
+SELECT_HEADER: Final = (
+    "SELECT owner, format, mode, revision, digest FROM compact_authority WHERE id = 1"
+)
 SELECT_WHOLE: Final = (
     "SELECT owner, format, mode, revision, digest, state, vectors FROM compact_authority"
     " WHERE id = 1"
@@ -58,6 +60,8 @@ MARK_INDEXED: Final = (
     "UPDATE compact_authority SET mode = 1, revision = revision + 1, digest = ?, state = NULL,"
     " vectors = NULL WHERE id = 1 AND mode = 0 AND revision = ?"
 )
+
+SET_REVISION: Final = "UPDATE compact_authority SET revision = ?, digest = ? WHERE id = 1"
 
 
 class ContainerChanged(MemorydError):
@@ -168,6 +172,16 @@ def mark_indexed(db: apsw.Connection, owner: ProjectId, expected: int) -> None:
         raise Stale("the memory moved on while it was promoted; nothing was changed")
 
 
+def raise_revision(db: apsw.Connection, owner: ProjectId, least: int) -> None:
+    """Give a store that is put in another's place a revision that nobody has seen."""
+    found, stored = load(db, owner)
+    revision = max(least, found.revision)
+    if stored is None:
+        db.execute(SET_REVISION, (revision, indexed_digest(owner)))
+    else:
+        db.execute(SET_REVISION, (revision, digest(owner, revision, stored)))
+
+
 def digest(owner: ProjectId, revision: int, stored: Stored) -> str:
     """SHA-256 over owner, format, revision and both blobs, each with its length."""
     h = hashlib.sha256()
@@ -192,6 +206,8 @@ def _checked(row: apsw.SQLiteValues | None, owner: ProjectId) -> Header:
         raise NewerSchema(f"memory format {row[1]} is newer than this memoryd; update it")
     if row[1] != FORMAT or row[2] not in (COMPACT, INDEXED):
         raise Corrupt("the memory row is of no known format or mode")
+    if row[2] == INDEXED and row[4] != indexed_digest(owner):
+        raise Corrupt("the mode marker fails its checksum; nothing was changed")
     return Header(_int(row[2]), _int(row[3]))
 
 

@@ -39,7 +39,7 @@ Payload = Mapping[str, JsonValue]
 
 def document_upserted(document: Document) -> EventDraft:
     """The latest revision of a document replaces the one before."""
-    return EventDraft(EventType.DOCUMENT_UPSERTED, {"document": _document_json(document)})
+    return EventDraft(EventType.DOCUMENT_UPSERTED, {"document": document_json(document)})
 
 
 def document_deleted(key: DocumentKey, at: int) -> EventDraft:
@@ -54,17 +54,17 @@ def fact_recorded(fact: Fact, evidence: Sequence[Evidence] = ()) -> EventDraft:
     """
     return EventDraft(
         EventType.FACT_RECORDED,
-        {"fact": _fact_json(fact), "evidence": [_evidence_json(item) for item in evidence]},
+        {"fact": fact_json(fact), "evidence": [evidence_json(item) for item in evidence]},
     )
 
 
 def fact_recorded_in_parts(fact: Fact, evidence: Sequence[Evidence]) -> tuple[EventDraft, ...]:
     """The same, with the quotes that do not fit one event as corroborations behind it."""
-    room = MAX_EVENT_BYTES - len(canonical_json(_fact_json(fact))) - 64
+    room = MAX_EVENT_BYTES - len(canonical_json(fact_json(fact))) - 64
     fitting: list[Evidence] = []
     later: list[Evidence] = []
     for item in evidence:
-        size = len(canonical_json(_evidence_json(item))) + 1
+        size = len(canonical_json(evidence_json(item))) + 1
         if not later and size <= room:
             fitting.append(item)
             room -= size
@@ -77,7 +77,7 @@ def fact_recorded_in_parts(fact: Fact, evidence: Sequence[Evidence]) -> tuple[Ev
 def fact_corroborated(fact_id: FactId, evidence: Evidence) -> EventDraft:
     """One more quote says the same."""
     return EventDraft(
-        EventType.FACT_CORROBORATED, {"fact": fact_id, "evidence": _evidence_json(evidence)}
+        EventType.FACT_CORROBORATED, {"fact": fact_id, "evidence": evidence_json(evidence)}
     )
 
 
@@ -110,7 +110,7 @@ def statement_deferred(statement: DeferredStatement) -> EventDraft:
             "kind": statement.kind.value,
             "original": statement.original,
             "lang": statement.lang,
-            "evidence": _evidence_json(statement.evidence),
+            "evidence": evidence_json(statement.evidence),
             "at": statement.deferred_at,
             "supersedes": list(statement.supersedes),
         },
@@ -164,7 +164,8 @@ def job_applied(note: str = "") -> EventDraft:
     return EventDraft(EventType.JOB_APPLIED, {"note": note})
 
 
-def _fact_json(fact: Fact) -> dict[str, JsonValue]:
+def fact_json(fact: Fact) -> dict[str, JsonValue]:
+    """The fact as its payload spells it."""
     return {
         "id": fact.fact_id,
         "kind": fact.kind.value,
@@ -213,7 +214,8 @@ def _entity(pair: JsonValue) -> Entity:
             raise Invalid("an entity is not a pair of name and type")
 
 
-def _evidence_json(evidence: Evidence) -> dict[str, JsonValue]:
+def evidence_json(evidence: Evidence) -> dict[str, JsonValue]:
+    """The quote as its payload spells it."""
     return {
         "id": evidence.evidence_id,
         "origin": evidence.origin.value,
@@ -249,7 +251,8 @@ def evidence_from(payload: JsonValue) -> Evidence:
     )
 
 
-def _document_json(document: Document) -> dict[str, JsonValue]:
+def document_json(document: Document) -> dict[str, JsonValue]:
+    """The document as its payload spells it."""
     return {
         "namespace": document.namespace,
         "external_id": document.external_id,
@@ -330,6 +333,11 @@ def maybe_text_of(payload: Payload, key: str) -> str | None:
 def int_of(payload: Payload, key: str) -> int:
     """A whole-number field."""
     return _int(payload, key)
+
+
+def maybe_int_of(payload: Payload, key: str) -> int | None:
+    """A whole-number field that may be null."""
+    return _maybe_int(payload, key)
 
 
 def texts(payload: Payload, key: str) -> list[str]:

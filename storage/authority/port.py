@@ -7,13 +7,13 @@ are derived data: stored beside, never in history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from storage.authority.reads import Reads
-from storage.events import EventDraft
+from storage.events import Event, EventDraft
 from storage.records import Collection, JobStamp, ProjectId
 
 Container = Literal["compact", "indexed"]
@@ -104,6 +104,28 @@ class Authority(Protocol):
 
     def generation(self) -> int:
         """A counter that grows with every commit, by any process: the key of every cache."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[tuple[Reads, Iterator[Event]]]:
+        """One consistent moment with its history, payloads included (None where erased).
+
+        Raises:
+            Corrupt: history cannot be read whole.
+        """
+        ...
+
+    def erase(self, needles: Sequence[str]) -> None:
+        """Erase the payloads that tombstones name, and reclaim every page that held them.
+
+        `needles` are the forgotten texts: damaged journal lines that hold one are blanked too.
+
+        Raises:
+            Busy: somebody reads old pages; what was erased stays erased, try again.
+        """
+        ...
+
+    def erased(self) -> None:
+        """Say that no file holds forgotten text any more; until then `verify` reports it."""
         ...
 
     def verify(self) -> VerifyReport:

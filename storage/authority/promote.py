@@ -26,6 +26,7 @@ from storage.schema import migrations
 
 COPIED_TABLES: Final = (
     "meta",
+    "forgotten",
     "heads",
     "applied_jobs",
     "documents",
@@ -44,7 +45,8 @@ COPIED_TABLES: Final = (
 )
 COPY_EVENTS: Final = (
     "SELECT seq, event_id, writer, writer_seq, recorded_at, type, previous_hash, payload_hash,"
-    " hash, more, job_id, job_token, NULL FROM events ORDER BY seq"
+    " hash, more, job_id, job_token, iif(type IN ('memory.forgotten', 'chain.repaired'), payload,"
+    " NULL) FROM events ORDER BY seq"
 )
 SELECT_NUMBERS: Final = "SELECT name, seq FROM sqlite_sequence"
 CLEAR_NUMBERS: Final = "DELETE FROM main.sqlite_sequence"

@@ -8,11 +8,11 @@ indexed container.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 import apsw
 
-from storage.authority import documents, facts, payloads
+from storage.authority import documents, facts, payloads, restated, tombstones
 from storage.clock import DAY_MS
 from storage.errors import Invalid
 from storage.events import Event, EventType
@@ -91,10 +91,8 @@ def _apply(db: apsw.Connection, event: Event, payload: Mapping[str, JsonValue]) 
             facts.corroborate(db, fact_id, payloads.evidence_from(payload.get("evidence")))
         case EventType.FACT_RESOLVED:
             _resolve(db, payload, at)
-        case EventType.STATEMENT_DEFERRED:
-            _defer(db, payload)
-        case EventType.STATEMENT_RELEASED:
-            db.execute(DELETE_DEFERRED, (payloads.text_of(payload, "id"),))
+        case EventType.STATEMENT_DEFERRED | EventType.STATEMENT_RELEASED:
+            _wait(db, event.type, payload)
         case EventType.SOURCE_ADVANCED:
             _advance(db, payload, at)
         case EventType.RETRIEVAL_FEEDBACK:
@@ -103,8 +101,25 @@ def _apply(db: apsw.Connection, event: Event, payload: Mapping[str, JsonValue]) 
             _compact(db, payload, at)
         case EventType.JOB_APPLIED:
             payloads.text_of(payload, "note")
+        case EventType.MEMORY_RESTATED | EventType.MEMORY_FORGOTTEN | EventType.CHAIN_REPAIRED:
+            _keep_up(db, event.type, payload, at)
         case _:
             assert_never(event.type)
+
+
+def _keep_up(
+    db: apsw.Connection,
+    kind: Literal[EventType.MEMORY_RESTATED, EventType.MEMORY_FORGOTTEN, EventType.CHAIN_REPAIRED],
+    payload: Mapping[str, JsonValue],
+    at: int,
+) -> None:
+    """Events by which people look after a memory."""
+    if kind is EventType.MEMORY_RESTATED:
+        restated.apply(db, payload)
+    elif kind is EventType.MEMORY_FORGOTTEN:
+        tombstones.apply(db, payload, at)
+    else:
+        tombstones.check_repaired(payload)
 
 
 def _resolve(db: apsw.Connection, payload: Mapping[str, JsonValue], recorded_at: int) -> None:
@@ -119,7 +134,10 @@ def _resolve(db: apsw.Connection, payload: Mapping[str, JsonValue], recorded_at:
     )
 
 
-def _defer(db: apsw.Connection, payload: Mapping[str, JsonValue]) -> None:
+def _wait(db: apsw.Connection, kind: EventType, payload: Mapping[str, JsonValue]) -> None:
+    if kind is EventType.STATEMENT_RELEASED:
+        db.execute(DELETE_DEFERRED, (payloads.text_of(payload, "id"),))
+        return
     statement = payloads.deferred_from(payload)
     facts.add_evidence_row(db, statement.evidence)
     db.execute(
