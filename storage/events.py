@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+from json.encoder import encode_basestring_ascii as _quoted
 
 from storage.errors import Corrupt, Invalid
 from storage.records import JobStamp, JsonValue, canonical_json
@@ -69,10 +70,18 @@ class Event:
     """None once the payload was erased."""
     more: int = 0
     job: JobStamp | None = None
+    _body: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    # The payload as `seal` spelled it. `replace` leaves it behind: another payload has another.
+
+    def body(self) -> bytes:
+        """The payload as canonical JSON."""
+        return canonical_json(self.payload) if self._body is None else self._body
 
     def line(self) -> bytes:
         """The journal line (canonical JSON, no newline)."""
-        return canonical_json({**_envelope(self), "hash": self.hash, "payload": self.payload})
+        first, middle, last = _envelope(self)
+        opening = f'{first}"hash":{_quoted(self.hash)},{middle}"payload":'
+        return b"%b%b,%b" % (opening.encode("ascii"), self.body(), last.encode("ascii"))
 
 
 def seal(
@@ -98,7 +107,7 @@ def seal(
     limit = MAX_DOCUMENT_EVENT_BYTES if draft.type in LARGE else MAX_EVENT_BYTES
     if len(body) > limit:
         raise Invalid(f"{draft.type.value}: {len(body)} bytes, at most {limit} are allowed")
-    unsealed = Event(
+    event = Event(
         event_id=event_id,
         writer=writer,
         writer_seq=writer_seq,
@@ -111,7 +120,10 @@ def seal(
         more=more,
         job=job,
     )
-    return replace(unsealed, hash=envelope_hash(unsealed))
+    # Nobody else has seen the event yet: it becomes immutable when it leaves here.
+    object.__setattr__(event, "hash", envelope_hash(event))
+    object.__setattr__(event, "_body", body)
+    return event
 
 
 def parse(document: JsonValue) -> Event:
@@ -157,7 +169,7 @@ def check(event: Event) -> None:
         Corrupt: the envelope or the payload is not what the hash says.
     """
     if event.payload is not None:
-        found = hashlib.sha256(canonical_json(event.payload)).hexdigest()
+        found = hashlib.sha256(event.body()).hexdigest()
         if found != event.payload_hash:
             raise Corrupt(f"event {event.event_id}: its payload does not match its hash")
     if envelope_hash(event) != event.hash:
@@ -166,19 +178,18 @@ def check(event: Event) -> None:
 
 def envelope_hash(event: Event) -> str:
     """SHA-256 hex over the canonical envelope."""
-    return hashlib.sha256(canonical_json(_envelope(event))).hexdigest()
+    return hashlib.sha256("".join(_envelope(event)).encode("ascii")).hexdigest()
 
 
-def _envelope(event: Event) -> dict[str, JsonValue]:
-    return {
-        "v": SCHEMA_VERSION,
-        "id": event.event_id,
-        "writer": event.writer,
-        "seq": event.writer_seq,
-        "at": event.recorded_at,
-        "type": event.type.value,
-        "previous": event.previous_hash,
-        "payload_hash": event.payload_hash,
-        "more": event.more,
-        "job": {"id": event.job.job_id, "token": event.job.token} if event.job else None,
-    }
+def _envelope(event: Event) -> tuple[str, str, str]:
+    """Its canonical JSON, parted where a line also has `hash` and `payload`."""
+    job = "null"
+    if event.job is not None:
+        job = f'{{"id":{_quoted(event.job.job_id)},"token":{event.job.token:d}}}'
+    return (
+        f'{{"at":{event.recorded_at:d},',
+        f'"id":{_quoted(event.event_id)},"job":{job},"more":{event.more:d},',
+        f'"payload_hash":{_quoted(event.payload_hash)},"previous":{_quoted(event.previous_hash)},'
+        f'"seq":{event.writer_seq:d},"type":"{event.type.value}","v":{SCHEMA_VERSION},'
+        f'"writer":{_quoted(event.writer)}}}',
+    )

@@ -21,7 +21,7 @@ from storage.events import (
     parse,
     seal,
 )
-from storage.records import JobStamp, JsonValue
+from storage.records import JobStamp, JsonValue, canonical_json
 
 payloads = st.dictionaries(
     st.text(max_size=5),
@@ -54,6 +54,25 @@ def test_a_line_reads_back_as_the_same_event(payload: dict[str, JsonValue]) -> N
 
     assert b"\n" not in event.line()
     assert parse(json.loads(event.line())) == event
+
+
+@given(payloads, st.text(max_size=9))
+def test_a_line_is_canonical_json(payload: dict[str, JsonValue], job: str) -> None:
+    """Put together from parts, it is spelled as the encoder would spell the whole."""
+    event = replace(sealed(payload), job=JobStamp(job_id=job, token=1), writer=job)
+
+    line = event.line()
+
+    assert canonical_json(json.loads(line)) == line
+    assert json.loads(line)["payload"] == payload
+
+
+def test_a_replaced_payload_is_the_one_that_is_written() -> None:
+    """What `seal` remembers of the first payload does not outlive it."""
+    event = replace(sealed({"text": "secret"}), payload=None)
+
+    assert b"secret" not in event.line()
+    assert json.loads(event.line())["payload"] is None
 
 
 def test_an_erased_payload_leaves_the_chain_provable() -> None:
