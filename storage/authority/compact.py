@@ -81,8 +81,8 @@ class CompactContainer:
             if not batch and stamp is not None:
                 batch = [job_applied()]
             sealed = history.seal_batch(db, batch, writer=self._writer, recorded_at=now, job=stamp)
+            history.record_sealed(db, sealed, keep_payload=True)
             for event in sealed:
-                history.record(db, event, keep_payload=True)
                 reduce.apply(db, event)
             return len(sealed)
 

@@ -57,14 +57,21 @@ def upsert(db: apsw.Connection, document: Document, recorded_at: int) -> None:
     """
     if document.namespace == FACT_NAMESPACE:
         raise Invalid("documents of facts are written by recording the fact")
-    owner = db.execute(SELECT_OWNER, (document.key,)).fetchone()
+    key = document.key
+    owner = db.execute(SELECT_OWNER, (key,)).fetchone()
     if owner is not None and owner[1] is None and owner[0] not in ("", document.adapter):
         raise Invalid(f"a document of adapter {owner[0]} cannot be replaced by another adapter")
-    store(db, document, recorded_at)
+    _store(db, key, document, recorded_at, fresh=owner is None)
 
 
 def store(db: apsw.Connection, document: Document, recorded_at: int) -> None:
     """Write the row and bring its chunks in line."""
+    _store(db, document.key, document, recorded_at, fresh=False)
+
+
+def _store(
+    db: apsw.Connection, key: DocumentKey, document: Document, recorded_at: int, *, fresh: bool
+) -> None:
     if not document.text.strip():
         raise Invalid("a document without text")
     if (
@@ -76,7 +83,7 @@ def store(db: apsw.Connection, document: Document, recorded_at: int) -> None:
     db.execute(
         UPSERT_DOCUMENT,
         (
-            document.key,
+            key,
             document.namespace,
             document.external_id,
             document.source,
@@ -96,7 +103,7 @@ def store(db: apsw.Connection, document: Document, recorded_at: int) -> None:
             recorded_at,
         ),
     )
-    _rechunk(db, document)
+    _rechunk(db, key, document, fresh=fresh)
 
 
 def bury(db: apsw.Connection, key: DocumentKey, at: int) -> None:
@@ -118,10 +125,10 @@ def drop_chunks(db: apsw.Connection, key: DocumentKey) -> None:
         _drop_chunk(db, rowid)
 
 
-def _rechunk(db: apsw.Connection, document: Document) -> None:
-    key = document.key
+def _rechunk(db: apsw.Connection, key: DocumentKey, document: Document, *, fresh: bool) -> None:
     wanted = pieces(key, document.title, document.text)
-    present = {str(row[0]): row[1:] for row in db.execute(SELECT_SLICES, (key,))}
+    known = () if fresh else db.execute(SELECT_SLICES, (key,))
+    present = {str(row[0]): row[1:] for row in known}
     kept = {piece.chunk_id for piece in wanted}
     for chunk, (rowid, _, _) in present.items():
         if chunk not in kept:

@@ -16,7 +16,7 @@ import apsw
 from storage.authority.tombstones import KEPT_TYPES
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft, EventType, check, seal
-from storage.records import JobStamp, canonical_json, digest_of
+from storage.records import JobStamp, digest_of
 
 SELECT_HEAD: Final = "SELECT writer_seq, hash FROM heads WHERE writer = ?"
 UPSERT_HEAD: Final = (
@@ -98,14 +98,19 @@ def record(db: apsw.Connection, event: Event, *, keep_payload: bool) -> bool:
     number, previous = head_of(db, event.writer)
     if event.writer_seq != number + 1 or event.previous_hash != previous:
         raise Corrupt(f"event {event.event_id} does not continue the chain of {event.writer}")
-    payload = None
-    if event.payload is not None and (keep_payload or event.type in KEPT_TYPES):
-        payload = canonical_json(event.payload)
-    db.execute(INSERT_EVENT, (*_envelope_row(event), payload))
-    db.execute(UPSERT_HEAD, (event.writer, event.writer_seq, event.hash))
-    if event.job is not None:
-        mark_applied(db, event.job, event.recorded_at)
+    record_sealed(db, [event], keep_payload=keep_payload)
     return True
+
+
+def record_sealed(db: apsw.Connection, batch: Sequence[Event], *, keep_payload: bool) -> None:
+    """Put a batch into history that `seal_batch` made in this same transaction."""
+    if not batch:
+        return
+    db.executemany(INSERT_EVENT, [_row(event, keep_payload) for event in batch])
+    last = batch[-1]
+    db.execute(UPSERT_HEAD, (last.writer, last.writer_seq, last.hash))
+    if last.job is not None:
+        mark_applied(db, last.job, last.recorded_at)
 
 
 def mark_applied(db: apsw.Connection, job: JobStamp, at: int) -> None:
@@ -157,7 +162,8 @@ def heads(db: apsw.Connection) -> dict[str, tuple[int, str]]:
     return {str(row[0]): (_int(row[1]), str(row[2])) for row in db.execute(SELECT_HEADS)}
 
 
-def _envelope_row(event: Event) -> tuple[str | int | None, ...]:
+def _row(event: Event, keep_payload: bool) -> tuple[str | int | bytes | None, ...]:
+    kept = event.payload is not None and (keep_payload or event.type in KEPT_TYPES)
     return (
         event.event_id,
         event.writer,
@@ -170,6 +176,7 @@ def _envelope_row(event: Event) -> tuple[str | int | None, ...]:
         event.more,
         event.job.job_id if event.job else None,
         event.job.token if event.job else None,
+        event.body() if kept else None,
     )
 
 

@@ -80,8 +80,8 @@ class IndexedContainer:
             if not batch and stamp is not None:
                 batch = [job_applied()]
             sealed = history.seal_batch(db, batch, writer=self._writer, recorded_at=now, job=stamp)
+            history.record_sealed(db, sealed, keep_payload=False)
             for event in sealed:
-                history.record(db, event, keep_payload=False)
                 reduce.apply(db, event)
             return len(sealed), sealed
 

@@ -120,11 +120,10 @@ def append_bytes(events: Path, stream: Stream, data: bytes) -> Written:
     """The same for lines that are joined already."""
     path = stream.path(events)
     try:
-        fresh_day = not path.parent.is_dir()
-        private_directory(events)
-        private_directory(path.parent)
         before = size(path)
-        fresh_file = not path.exists()
+        if before == 0:
+            private_directory(events)
+            private_directory(path.parent)
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW, 0o600)
     except OSError as cause:
         raise Unavailable(f"{path.name}: cannot be written ({cause.strerror})") from cause
@@ -137,11 +136,10 @@ def append_bytes(events: Path, stream: Stream, data: bytes) -> Written:
             os.fsync(fd)
         finally:
             os.close(fd)
-        if fresh_file:
-            sync_directory(path.parent)
-        if fresh_day:
-            sync_directory(events)
-            sync_directory(events.parent)
+        if before == 0:
+            # Also where the file is there already: whoever made it may not have come this far.
+            for folder in (path.parent, events, events.parent):
+                sync_directory(folder)
     except OSError as cause:
         written.undo()
         raise Unavailable(f"{path.name}: cannot be written ({cause.strerror})") from cause
