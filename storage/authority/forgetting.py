@@ -272,3 +272,14 @@ def texts_of(event: Event, payload: Payload, gone: frozenset[str]) -> set[str]:
     if event.type is EventType.STATEMENT_DEFERRED:
         found.add(payloads.text_of(payload, "original"))
     return {text for text in found if len(text) >= MIN_NEEDLE}
+
+
+def places_of(payload: Payload, gone: frozenset[str]) -> list[tuple[str, int]]:
+    """(file, line) of the forgotten quotes in an event to be erased."""
+    listed = payload.get("evidence")
+    quotes = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else [listed]
+    return [
+        (str(quote["locator"]), int(str(quote["line"])))
+        for quote in quotes
+        if isinstance(quote, Mapping) and quote.get("id") in gone
+    ]
