@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -181,11 +182,14 @@ class OnnxEncoder:
 
     def _open(self) -> tuple[Any, Any]:
         model, tokenizer_json = self._model.read(), self._tokenizer.read()
+        # The runtime reports machine and program to its maker unless this stands before its import.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         try:
             import onnxruntime
             from tokenizers import Tokenizer
         except ImportError as cause:
             raise Unavailable("encoder: onnxruntime or tokenizers is not installed") from cause
+        onnxruntime.disable_telemetry_events()
         # The file cuts and pads every text to 128 tokens: too short for a chunk, slow for a query.
         tokenizer = Tokenizer.from_str(tokenizer_json.decode("utf-8"))
         tokenizer.no_padding()

@@ -201,11 +201,16 @@ def load_vectors(db: apsw.Connection) -> None:
 def private_directory(path: Path) -> Path:
     """The folder, made 0700 if missing, and checked: ours, a real directory, no symlink.
 
+    Missing parents are made 0700 too: the home itself is often one of them.
+
     Raises:
         Unavailable: it cannot be made, is not ours, or is not a plain directory.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for missing in reversed([path, *path.parents]):
+            # `mkdir(parents=True)` would give the parents the mode of the umask.
+            if not (missing.is_symlink() or missing.exists()):
+                missing.mkdir(mode=0o700, exist_ok=True)
         info = path.lstat()
     except OSError as cause:
         raise Unavailable(f"{path}: cannot make this folder ({cause.strerror})") from cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import threading
 from pathlib import Path
 
@@ -177,3 +178,14 @@ def test_an_old_sqlite_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     with pytest.raises(Unavailable, match="too old"):
         open_database(tmp_path / "a.sqlite", create=True)
+
+
+def test_a_missing_parent_is_as_private_as_the_folder(tmp_path: Path) -> None:
+    """The home is often made on the way to a folder in it: 0700 all the way, old parents kept."""
+    tmp_path.chmod(0o755)
+
+    private_directory(tmp_path / "home" / "pi-memory" / "logs")
+
+    made = [tmp_path / "home", tmp_path / "home" / "pi-memory", tmp_path / "home/pi-memory/logs"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 3
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
