@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Final, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -135,23 +134,19 @@ class BudgetLedger:
         file: QueueFile,
         clock: Clock,
         settings: BudgetSettings,
-        *,
-        zone: str = "UTC",
-        limits: Mapping[str, Limit] = MappingProxyType({}),
-        guaranteed: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        if any(share < 0 for share in guaranteed.values()) or sum(guaranteed.values()) > 1:
+        shares = settings.shares
+        if any(share < 0 for share in shares.values()) or sum(shares.values()) > 1:
             raise ConfigError("budget: guaranteed shares must be positive and at most 1 together")
         try:
-            self._zone = ZoneInfo(zone)
+            self._zone = ZoneInfo(settings.zone)
         except (ZoneInfoNotFoundError, ValueError) as cause:
-            raise ConfigError(f"budget: no such time zone: {zone!r}") from cause
+            raise ConfigError(f"budget: no such time zone: {settings.zone!r}") from cause
         self._file = file
         self._clock = clock
-        self._guaranteed = guaranteed
-        """Kind -> the part of the day that no other kind may use."""
+        self._shares = shares
         self._limits = {
-            **limits,
+            **{scope: _limit(amounts) for scope, amounts in settings.limits.items()},
             GLOBAL_SCOPE: Limit(calls=settings.calls_per_day, tokens=settings.tokens_per_day),
         }
 
@@ -164,6 +159,7 @@ class BudgetLedger:
         model: str,
         job_id: str,
         calls: int = 1,
+        work_class: str = "bulk",
     ) -> Reservation:
         """Hold an upper bound in every scope, or in none; durable when this returns.
 
@@ -175,10 +171,16 @@ class BudgetLedger:
         if calls < 0 or tokens < 0:
             raise Invalid("a reservation cannot be negative")
         now = self._clock.now_ms()
-        scopes = (GLOBAL_SCOPE, f"kind:{kind}", f"project:{project}", f"model:{model}")
+        scopes = (
+            GLOBAL_SCOPE,
+            f"class:{work_class}",
+            f"kind:{kind}",
+            f"project:{project}",
+            f"model:{model}",
+        )
         with self._file.write("FULL") as db:
             window = self._window(db, now)
-            self._hold(db, GLOBAL_SCOPE, self._limit_for(db, kind, window), window, calls, tokens)
+            self._hold(db, GLOBAL_SCOPE, self._limit_for(db, scopes, window), window, calls, tokens)
             for scope in scopes[1:]:
                 limit = self._limits.get(scope, UNLIMITED)
                 self._hold(db, scope, limit, window, calls, tokens)
@@ -201,12 +203,13 @@ class BudgetLedger:
         row = cast("int", rows[0][0])
         return Reservation(row=row, nonce=nonce, calls=calls, tokens=tokens, window=window)
 
-    def _limit_for(self, db: apsw.Connection, kind: str, window: int) -> Limit:
+    def _limit_for(self, db: apsw.Connection, scopes: Sequence[str], window: int) -> Limit:
+        # What others are guaranteed and have not spent yet is not there for this work.
         whole = self._limits[GLOBAL_SCOPE]
         calls, tokens = whole.calls, whole.tokens
-        for other, share in self._guaranteed.items():
-            if other != kind:
-                spent = _spent(db, f"kind:{other}", window)
+        for other, share in self._shares.items():
+            if other not in scopes:
+                spent = _spent(db, other, window)
                 calls -= max(0, int(whole.calls * share) - spent.calls)
                 tokens -= max(0, int(whole.tokens * share) - spent.tokens)
         return Limit(calls=calls, tokens=tokens)
@@ -312,6 +315,12 @@ class BudgetLedger:
     def _next_window(self, window: int) -> int:
         local = datetime.fromtimestamp(window / 1000, self._zone)
         return _first_instant(local + timedelta(days=1), self._zone)
+
+
+def _limit(amounts: Mapping[str, int]) -> Limit:
+    return Limit(
+        calls=amounts.get("calls", UNLIMITED.calls), tokens=amounts.get("tokens", UNLIMITED.tokens)
+    )
 
 
 def _spent(db: apsw.Connection, scope: str, window: int) -> Limit:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from storage.errors import ConfigError
+from storage.jobs import CLASSES, JobKind
 from storage.paths import HomePaths, ProjectPaths
 
 
@@ -44,10 +45,18 @@ class EncoderSettings:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSettings:
-    """What background work may spend per UTC day, over all projects."""
+    """What background work may spend per day, over all projects."""
 
     calls_per_day: int = 200
     tokens_per_day: int = 500_000
+    zone: str = "UTC"
+    """The time zone whose midnight starts a new day."""
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Scope (`project:`, `kind:`, `model:` or `class:` and a name) -> its `calls`, its `tokens`."""
+    shares: Mapping[str, float] = field(
+        default_factory=lambda: {"class:interactive": 0.05, "class:correction": 0.1}
+    )
+    """Scope -> the part of the day's budget that no other work may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,9 @@ class QueueSettings:
     max_attempts: int = 5
     max_crashes: int = 3
     retention_days: int = 7
+    concurrency: Mapping[str, int] = field(default_factory=dict)
+    """Class -> the most jobs of it that run at once. With two workers or more, one is kept for
+    interactive work and corrections in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +111,14 @@ class StorageSettings:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
-    """Cron expressions (UTC); "" switches an entry off."""
+    """Cron expressions; "" switches an entry off."""
 
+    zone: str = "UTC"
+    """The time zone that the expressions are written in."""
+    missed: str = "latest"
+    """What happens to runs that were missed: skip | latest | all."""
+    catch_up_hours: int = 24
+    """Runs missed for longer are never made up for."""
     sync: str = "*/5 * * * *"
     consolidate: str = "17 3 * * *"
     gc: str = "47 3 * * *"
@@ -137,6 +155,7 @@ ENVIRONMENT: Mapping[str, tuple[str, str]] = {
 _CHOICES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("model", "provider"): ("none", "openai"),
     ("encoder", "provider"): ("embedded", "hash", "none"),
+    ("schedule", "missed"): ("skip", "latest", "all"),
 }
 _MINIMUM: Mapping[tuple[str, str], int] = {
     ("budget", "calls_per_day"): 0,
@@ -146,6 +165,10 @@ _MINIMUM: Mapping[tuple[str, str], int] = {
     ("recall", "deadline_ms"): 20,
     ("recall", "max_bytes"): 512,
 }
+
+
+_SCOPES = ("project", "kind", "model", "class")
+_AMOUNTS = ("calls", "tokens")
 
 
 def load_settings(
@@ -195,17 +218,85 @@ def _check(current: Any, section: str, key: str, found: Any, where: str) -> Any:
     known = get_type_hints(type(current))
     if key not in known:
         raise ConfigError(f"{where}: unknown key {section}.{key}{_nearest(key, set(known))}")
+    place = f"{where}: {section}.{key}"
+    if (section, key) in _TABLES:
+        return _TABLES[section, key](found, place)
     expected = known[key]
     if type(found) is not expected:
-        raise ConfigError(
-            f"{where}: {section}.{key}: expected {expected.__name__}, got {type(found).__name__}"
-        )
+        raise ConfigError(f"{place}: expected {expected.__name__}, got {type(found).__name__}")
     choices = _CHOICES.get((section, key))
     if choices and found not in choices:
-        raise ConfigError(f"{where}: {section}.{key}: expected one of {choices}, got {found!r}")
+        raise ConfigError(f"{place}: expected one of {choices}, got {found!r}")
     if expected is int and found < (least := _MINIMUM.get((section, key), 1)):
-        raise ConfigError(f"{where}: {section}.{key}: expected at least {least}, got {found}")
+        raise ConfigError(f"{place}: expected at least {least}, got {found}")
+    if key == "zone":
+        _check_zone(found, place)
     return found
+
+
+def _check_zone(name: str, place: str) -> None:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as cause:
+        raise ConfigError(f"{place}: no such time zone: {name!r}") from cause
+
+
+def _table(found: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{place}: expected a table, got {type(found).__name__}")
+    return found
+
+
+def _check_scope(scope: str, place: str) -> None:
+    sort, _, name = scope.partition(":")
+    if sort not in _SCOPES or not name:
+        expected = " or ".join(f"{known}:<name>" for known in _SCOPES)
+        raise ConfigError(f"{place}: expected {expected}, got {scope!r}")
+    known = {"kind": {kind.value for kind in JobKind}, "class": set(CLASSES)}.get(sort, {name})
+    if name not in known:
+        raise ConfigError(f"{place}: no such {sort}: {name!r}{_nearest(name, known)}")
+
+
+def _check_limits(found: Any, place: str) -> Mapping[str, Mapping[str, int]]:
+    for scope, amounts in _table(found, place).items():
+        _check_scope(scope, place)
+        for name, amount in _table(amounts, f"{place}.{scope}").items():
+            if name not in _AMOUNTS:
+                raise ConfigError(f"{place}.{scope}: expected one of {_AMOUNTS}, got {name!r}")
+            if type(amount) is not int or amount < 0:
+                raise ConfigError(
+                    f"{place}.{scope}.{name}: expected a whole number, got {amount!r}"
+                )
+    return {scope: dict(amounts) for scope, amounts in found.items()}
+
+
+def _check_shares(found: Any, place: str) -> Mapping[str, float]:
+    for scope, share in _table(found, place).items():
+        _check_scope(scope, place)
+        if type(share) not in (int, float) or not 0 <= share <= 1:
+            raise ConfigError(f"{place}.{scope}: expected a number from 0 to 1, got {share!r}")
+    shares = {scope: float(share) for scope, share in found.items()}
+    if sum(shares.values()) > 1:
+        raise ConfigError(f"{place}: the shares are more than 1 together")
+    return shares
+
+
+def _check_concurrency(found: Any, place: str) -> Mapping[str, int]:
+    for name, most in _table(found, place).items():
+        if name not in CLASSES:
+            raise ConfigError(f"{place}: no such class: {name!r}{_nearest(name, set(CLASSES))}")
+        if type(most) is not int or most < 1:
+            raise ConfigError(f"{place}.{name}: expected at least 1, got {most!r}")
+    return dict(found)
+
+
+_TABLES: Mapping[tuple[str, str], Callable[[Any, str], Any]] = {
+    ("budget", "limits"): _check_limits,
+    ("budget", "shares"): _check_shares,
+    ("queue", "concurrency"): _check_concurrency,
+}
 
 
 def _from_text(section: str, key: str, text: str, where: str) -> Any:

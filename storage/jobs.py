@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Final
 
 from storage.records import JsonValue, ProjectId
 
@@ -35,6 +37,20 @@ class Priority(IntEnum):
     BULK = 20
     CORRECTION = 30
     INTERACTIVE = 40
+
+
+CLASSES: Final[Mapping[str, Priority]] = MappingProxyType(
+    {priority.name.lower(): priority for priority in Priority}
+)
+
+
+def class_name(priority: int) -> str:
+    """The class that a priority belongs to."""
+    least = min(CLASSES.values())
+    return max(
+        (found for found in CLASSES.items() if found[1] <= max(priority, least)),
+        key=lambda found: found[1],
+    )[0]
 
 
 class JobState(StrEnum):

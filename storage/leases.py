@@ -72,6 +72,7 @@ NOT_RUNNING: Final = """NOT EXISTS (SELECT 1 FROM jobs AS r WHERE r.state = 'lea
     AND r.kind = c.kind AND r.project = c.project AND r.subject = c.subject)"""
 NOT_PAUSED: Final = """NOT EXISTS (SELECT 1 FROM pauses
     WHERE scope IN ('all', 'kind:' || j.kind, 'project:' || j.project))"""
+OPEN_CLASS: Final = f"""instr(:closed, printf('|%02d|', j.priority / {CLASS_SPAN})) = 0"""
 CLAIM: Final = f"""
 UPDATE jobs SET state = 'leased', owner = :owner, token = :token, lease_until = :until,
   boot = :boot, runs = runs + 1, attempt = attempt + 1, waiting_for = '', started_at = :now
@@ -80,7 +81,7 @@ WHERE id = ({LANES}
     SELECT c.id FROM jobs AS c
     WHERE c.state = 'available' AND c.lane = lanes.lane AND c.run_at <= :now AND {NOT_RUNNING}
     ORDER BY c.run_at, c.id LIMIT 1)
-  WHERE {NOT_PAUSED}
+  WHERE {NOT_PAUSED} AND {OPEN_CLASS}
   ORDER BY (j.priority + min({MAX_AGEING}, (:now - j.run_at) / {AGEING_MS})) / {CLASS_SPAN} DESC,
     served(j.project), j.run_at, j.id
   LIMIT 1)
@@ -92,12 +93,19 @@ SELECT min(j.run_at) FROM lanes JOIN jobs AS j ON j.id = (
   SELECT c.id FROM jobs AS c
   WHERE c.state = 'available' AND c.lane = lanes.lane AND {NOT_RUNNING}
   ORDER BY c.run_at LIMIT 1)
-WHERE {NOT_PAUSED}
+WHERE {NOT_PAUSED} AND {OPEN_CLASS}
 """
 
 
 def claim(
-    db: apsw.Connection, *, owner: str, until: int, boot: str, now: int, floor: int
+    db: apsw.Connection,
+    *,
+    owner: str,
+    until: int,
+    boot: str,
+    now: int,
+    floor: int,
+    closed: frozenset[int] = frozenset(),
 ) -> ClaimedJob | None:
     """Take the best due job: class with ageing, then the project served longest ago, then age.
 
@@ -111,6 +119,7 @@ def claim(
         "boot": boot,
         "now": now,
         "floor": floor,
+        "closed": _closed(closed),
     }
     rows = db.execute(CLAIM, values).fetchall()
     if not rows:
@@ -135,10 +144,16 @@ def claim(
     )
 
 
-def next_due(db: apsw.Connection, *, floor: int) -> int | None:
+def next_due(
+    db: apsw.Connection, *, floor: int, closed: frozenset[int] = frozenset()
+) -> int | None:
     """UTC ms at which a job can next be claimed (past: now); None when nothing waits."""
-    found = db.execute(NEXT_DUE, {"floor": floor}).fetchall()
+    found = db.execute(NEXT_DUE, {"floor": floor, "closed": _closed(closed)}).fetchall()
     return cast("int | None", found[0][0]) if found else None
+
+
+def _closed(classes: frozenset[int]) -> str:
+    return "".join(f"|{priority // CLASS_SPAN:02d}|" for priority in sorted(classes))
 
 
 RENEW: Final = """

@@ -13,14 +13,18 @@ import json
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from storage import activity, leases, queue_control, queue_views, spool
+import apsw
+
+from storage import activity, leases, spool
 from storage.activity import Activity
 from storage.clock import Clock
 from storage.connection import BUSY_TIMEOUT_MS, Durability, translated
-from storage.jobs import JobKind, JobSpec, JobState, JobView
+from storage.jobs import JobSpec, JobState
 from storage.leases import ClaimedJob, Reaped
 from storage.paths import HomePaths
+from storage.queue_desk import QueueDesk
 from storage.queue_file import QueueFile, open_queue_file
 from storage.queue_line import Line, Return, lines, put
 from storage.queue_owner import dead_owners
@@ -32,7 +36,19 @@ DEFAULT_MAX_CRASHES = 3
 REAP_BATCHES = 20
 
 
-class JobQueue:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """What a worker may claim now."""
+
+    owner: str
+    lease_ms: int = DEFAULT_LEASE_MS
+    floor: int = 0
+    """No job below this priority."""
+    closed: frozenset[int] = frozenset()
+    """Classes that run as many jobs as they may."""
+
+
+class JobQueue(QueueDesk):
     """One process's view of the queue. Safe to share between threads, never across a fork."""
 
     def __init__(
@@ -44,9 +60,7 @@ class JobQueue:
         enqueue_durability: Durability = "FULL",
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.file = file
-        self.paths = file.paths
-        self.clock = clock
+        super().__init__(file, clock)
         self._durability = durability
         self._enqueue_durability = enqueue_durability
         self._jitter = jitter
@@ -103,27 +117,38 @@ class JobQueue:
     # Running
 
     def claim(
-        self, owner: str, *, lease_ms: int = DEFAULT_LEASE_MS, floor: int = 0
+        self,
+        owner: str,
+        *,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        floor: int = 0,
+        closed: frozenset[int] = frozenset(),
     ) -> ClaimedJob | None:
-        """The best due job of class `floor` or higher, leased to the owner; None without one."""
+        """The best due job that may be taken, leased to the owner; None without one."""
+        take = Take(owner=owner, lease_ms=lease_ms, floor=floor, closed=closed)
         with self._claiming, translated():
-            db = self.file.settle(self._durability)
-            job = leases.claim(
-                db,
-                owner=owner,
-                until=self.clock.boot_ms() + lease_ms,
-                boot=self.clock.boot_id(),
-                now=self.clock.now_ms(),
-                floor=floor,
-            )
-            if job is not None:
-                self._served[job.project] = next(self._turn)
-            return job
+            return self._served_now(self._claim(self.file.settle(self._durability), take))
 
-    def next_due(self, *, floor: int = 0) -> int | None:
+    def _claim(self, db: apsw.Connection, take: Take) -> ClaimedJob | None:
+        return leases.claim(
+            db,
+            owner=take.owner,
+            until=self.clock.boot_ms() + take.lease_ms,
+            boot=self.clock.boot_id(),
+            now=self.clock.now_ms(),
+            floor=take.floor,
+            closed=take.closed,
+        )
+
+    def _served_now(self, job: ClaimedJob | None) -> ClaimedJob | None:
+        if job is not None:
+            self._served[job.project] = next(self._turn)
+        return job
+
+    def next_due(self, *, floor: int = 0, closed: frozenset[int] = frozenset()) -> int | None:
         """UTC ms at which a job can next be claimed (past: now); None when nothing waits."""
         with translated():
-            return leases.next_due(self.file.db, floor=floor)
+            return leases.next_due(self.file.db, floor=floor, closed=closed)
 
     def renew(self, jobs: Sequence[ClaimedJob], *, lease_ms: int = DEFAULT_LEASE_MS) -> set[int]:
         """Extend the leases; returns the tokens of those still held."""
@@ -155,16 +180,54 @@ class JobQueue:
             Invalid: a successor is refused; nothing changed.
         """
         waiting = (*lines(successors), *following)
-        now = self.clock.now_ms()
         with self.file.write(self._durability) as db:
-            leases.finish(db, job, JobState.COMPLETED, now, note=note)
-            if seen is not None:
-                for adapter in activity.RULES:
-                    activity.mark(db, job.project, adapter, seen, now)
-            ids = put(db, waiting, now)
+            ids = self._complete(db, job, waiting, note, seen)
         if ids:
             ring(self.paths)
         return ids
+
+    def acknowledge_and_claim(
+        self,
+        job: ClaimedJob,
+        take: Take,
+        successors: Sequence[JobSpec] = (),
+        *,
+        note: str = "",
+        seen: Activity | None = None,
+        following: Sequence[Line] = (),
+    ) -> ClaimedJob | None:
+        """As `acknowledge`, and the worker's next job with the same commit.
+
+        One synced commit a job instead of two. The next job is claimed after the end of this one
+        and after its successors, so it may be one of them.
+
+        Raises:
+            LeaseLost, Invalid: as `acknowledge`; nothing was claimed either.
+        """
+        waiting = (*lines(successors), *following)
+        with self._claiming:
+            with self.file.write(self._durability) as db:
+                ids = self._complete(db, job, waiting, note, seen)
+                found = self._claim(db, take)
+            self._served_now(found)
+        if ids:
+            ring(self.paths)
+        return found
+
+    def _complete(
+        self,
+        db: apsw.Connection,
+        job: ClaimedJob,
+        waiting: Sequence[Line],
+        note: str,
+        seen: Activity | None,
+    ) -> list[str]:
+        now = self.clock.now_ms()
+        leases.finish(db, job, JobState.COMPLETED, now, note=note)
+        if seen is not None:
+            for adapter in activity.RULES:
+                activity.mark(db, job.project, adapter, seen, now)
+        return put(db, waiting, now)
 
     def retry(self, job: ClaimedJob, error: str, *, waiting_for: str = "retry") -> int:
         """Put the job back with exponential backoff; returns the UTC ms of its next run.
@@ -257,105 +320,6 @@ class JobQueue:
         if returned:
             ring(self.paths)
         return Reaped(returned=returned, buried=buried, lapsed=lapsed)
-
-    # People
-
-    def pause(self, *, kind: JobKind | None = None, project: str | None = None) -> None:
-        """Claim nothing of a kind, of a project, or at all, until resumed."""
-        scope = queue_control.pause_scope(kind, project)
-        with self.file.write("FULL") as db:
-            queue_control.pause(db, scope, self.clock.now_ms())
-
-    def resume(self, *, kind: JobKind | None = None, project: str | None = None) -> bool:
-        """Undo a pause; False if there was none."""
-        scope = queue_control.pause_scope(kind, project)
-        with self.file.write("FULL") as db:
-            found = queue_control.resume(db, scope)
-        ring(self.paths)
-        return found
-
-    def cancel(self, job_id: str) -> bool:
-        """End a waiting or running job; a running one loses its lease and can publish nothing."""
-        with self.file.write("FULL") as db:
-            return queue_control.cancel(db, job_id, self.clock.now_ms())
-
-    def cancel_kind(self, kind: str) -> int:
-        """End all waiting jobs of a kind; returns how many."""
-        with self.file.write("FULL") as db:
-            return queue_control.cancel_kind(db, kind, self.clock.now_ms())
-
-    def revive(self, job_id: str) -> str | None:
-        """Put a dead, discarded or cancelled job back with fresh counters; its new id."""
-        with self.file.write("FULL") as db:
-            found = queue_control.revive(db, job_id, self.clock.now_ms())
-        if found is not None:
-            ring(self.paths)
-        return found
-
-    def release_waiting(self, reason: str, project: str | None = None) -> int:
-        """Make the jobs that wait for one reason due now; returns how many."""
-        now = self.clock.now_ms()
-        with translated():
-            if not queue_control.is_held(self.file.db, reason, project, now):
-                return 0
-        with self.file.write("FULL") as db:
-            freed = queue_control.release_held(db, reason, project, now)
-        if freed:
-            ring(self.paths)
-        return freed
-
-    def shift_later(self, delta_ms: int) -> int:
-        """The wall clock was set: jobs that wait for a time keep their distance to it.
-
-        Budget waits are left alone: their reset is a time of day, not a distance.
-        """
-        with self.file.write("NORMAL") as db:
-            return queue_control.shift_later(db, delta_ms, self.clock.now_ms())
-
-    def prune(self, retention_days: int) -> int:
-        """Delete rows past their limit, a batch at a time; returns how many."""
-        with self.file.write("NORMAL") as db:
-            return queue_control.prune(db, self.clock.now_ms(), retention_days)
-
-    # Looking
-
-    def jobs(
-        self,
-        *,
-        state: JobState | None = None,
-        kind: str | None = None,
-        project: str | None = None,
-        limit: int = 100,
-    ) -> list[JobView]:
-        """Jobs, newest first; nothing in them is decoded."""
-        return queue_views.list_jobs(
-            self.file.db, state=state, kind=kind, project=project, limit=limit
-        )
-
-    def job(self, job_id: str) -> JobView | None:
-        """One job by its id."""
-        return queue_views.one_job(self.file.db, job_id)
-
-    def counts(self) -> dict[JobState, int]:
-        """Jobs in each state."""
-        return queue_views.counts(self.file.db)
-
-    def oldest_ready_age_ms(self) -> int:
-        """How long the longest-due unpaused job has waited."""
-        return queue_views.oldest_ready_age_ms(self.file.db, self.clock.now_ms())
-
-    def has_open(self, kind: JobKind, project: str) -> bool:
-        """Whether a job of this kind and project waits or runs."""
-        return queue_views.has_open(self.file.db, kind, project)
-
-    def drained(self) -> bool:
-        """Whether nothing runs and nothing unpaused is due."""
-        return queue_views.unsettled(self.file.db, self.clock.now_ms()) == 0
-
-    def activity(self, project: str) -> Activity:
-        """The counters of a project."""
-        with translated():
-            return activity.total(self.file.db, project)
 
     def close(self) -> None:
         """Close the file; idempotent."""

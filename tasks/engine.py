@@ -9,23 +9,34 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from storage.atomic import NOFOLLOW
 from storage.clock import Clock
 from storage.config import load_settings
-from storage.connection import private_directory
+from storage.connection import Durability, private_directory
 from storage.errors import MemorydError, Unavailable
-from storage.jobs import JobKind, Priority
+from storage.jobs import CLASSES, JobKind, Priority, class_name
+from storage.leases import ClaimedJob
 from storage.log import get_logger
 from storage.paths import HomePaths
-from storage.queue import JobQueue, open_queue
+from storage.queue import JobQueue, Take, open_queue
 from storage.queue_owner import Owner, sweep
 from storage.records import ProjectId
 from storage.wakeup import Listener
 from tasks.dispatch import ROUTES, Dispatch, Route
-from tasks.lease import ActiveLease, Done, Heartbeat, Limits, Outcome, Runner, Work
+from tasks.lease import (
+    Acknowledgement,
+    ActiveLease,
+    Done,
+    Heartbeat,
+    Limits,
+    Outcome,
+    Runner,
+    Work,
+)
 from tasks.readiness import Readiness
 from tasks.reconcile import Reconciler, bound_projects
 from tasks.schedule import Planner, entries
@@ -52,12 +63,13 @@ class Engine:
         *,
         routes: Mapping[JobKind, Route] = ROUTES,
         projects: Callable[[], Sequence[ProjectId]] | None = None,
+        durability: Durability = "NORMAL",
     ) -> None:
         self.paths = paths
         self._clock = clock
         self.settings = load_settings(paths, environment)
         planned = entries(self.settings.schedule)
-        self.queue: JobQueue = open_queue(paths, clock=clock)
+        self.queue: JobQueue = open_queue(paths, clock=clock, durability=durability)
         self.readiness = Readiness(environment)
         listed = projects or (lambda: bound_projects(paths))
         self._lease_ms = self.settings.queue.lease_ms
@@ -67,6 +79,7 @@ class Engine:
             clock,
             self._heartbeat,
             Limits(max_attempts=self.settings.queue.max_attempts),
+            self._acknowledge,
         )
         self._dispatch = Dispatch(self.queue, paths, environment, clock, routes=routes)
         self._planner = Planner(self.queue, clock, planned, listed)
@@ -83,6 +96,8 @@ class Engine:
         self._listener: Listener | None = None
         self._workers = 1
         self._claiming = threading.Lock()
+        self._next: dict[int, ActiveLease | None] = {}
+        """Threads that come back for more, each with the job it was given with its last ending."""
         self._bell = threading.Condition()
         self._rings = 0
         self._stopping = False
@@ -159,6 +174,9 @@ class Engine:
 
     def take(self, wait_s: float = IDLE_S) -> ActiveLease | None:
         """A job to run, its lease held; None when none came within the time, or at a stop."""
+        given = self._given()
+        if given is not None:
+            return given
         with self._bell:
             seen = self._rings
         try:
@@ -174,9 +192,30 @@ class Engine:
             self._bell.wait_for(lambda: self._rings != seen or self._stopping, wait_s)
         return None
 
+    def join(self) -> None:
+        """This thread calls `take` after each run: its next job may come with an ending."""
+        with self._claiming:
+            self._next.setdefault(threading.get_ident(), None)
+
+    def leave(self, thread: int | None = None) -> None:
+        """This thread (or that one, which hangs) takes no more; what it was given goes back."""
+        with self._claiming:
+            given = self._next.pop(threading.get_ident() if thread is None else thread, None)
+        if given is not None:
+            self._runner.interrupt([given])
+            self._heartbeat.drop(given)
+
     def run(self, lease: ActiveLease, work: Work | None = None) -> Outcome:
         """Run a taken job to its ending; `work` stands in for the body of its kind."""
         return self._runner.run(lease, work or self.body_of(lease))
+
+    def refuse(self, lease: ActiveLease, cause: MemorydError) -> Outcome:
+        """End a taken job that cannot even be started."""
+
+        def work(_: ActiveLease) -> Done:
+            raise cause
+
+        return self._runner.run(lease, work)
 
     def body_of(self, lease: ActiveLease) -> Work:
         """The work of a job of ours."""
@@ -205,25 +244,66 @@ class Engine:
         return tuple(lease for lease in self._heartbeat.held() if lease.overran)
 
     def _claim(self) -> ActiveLease | None:
+        with self._claiming:
+            take = self._may_take()
+            if take is None:
+                return None
+            job = self.queue.claim(
+                take.owner, lease_ms=take.lease_ms, floor=take.floor, closed=take.closed
+            )
+            return self._hold(job)
+
+    def _acknowledge(self, lease: ActiveLease, ending: Acknowledgement) -> None:
+        # Under the lock that claims have: two threads must not both take the last free place.
+        with self._claiming:
+            me = threading.get_ident()
+            stays = me in self._next and not lease.overran
+            take = self._may_take(without=lease) if stays else None
+            given = self._hold(ending.write(self.queue, lease.job, take))
+            if given is not None:
+                self._next[me] = given
+
+    def _given(self) -> ActiveLease | None:
+        with self._claiming:
+            me = threading.get_ident()
+            given = self._next.get(me)
+            if given is not None:
+                self._next[me] = None
+            return given
+
+    def _hold(self, job: ClaimedJob | None) -> ActiveLease | None:
+        if job is None:
+            return None
+        return self._heartbeat.hold(job, self._dispatch.max_runtime_ms(job.kind))
+
+    def _may_take(self, *, without: ActiveLease | None = None) -> Take | None:
         owner = self._owner
         if owner is None or self._stopping:
             return None
-        with self._claiming:
-            job = self.queue.claim(owner.name, lease_ms=self._lease_ms, floor=self._floor())
-            if job is None:
-                return None
-            return self._heartbeat.hold(job, self._dispatch.max_runtime_ms(job.kind))
+        floor, closed = self._places(without)
+        return Take(owner=owner.name, lease_ms=self._lease_ms, floor=floor, closed=closed)
 
-    def _floor(self) -> int:
-        # One thread is kept for people and corrections, or two long analyses would block both.
-        slow = sum(
-            lease.job.priority < Priority.CORRECTION and not lease.overran
+    def _places(self, without: ActiveLease | None = None) -> tuple[int, frozenset[int]]:
+        """The least priority that may start now, and the classes that are full."""
+        running = [
+            lease.job.priority
             for lease in self._heartbeat.held()
+            if lease is not without and not lease.overran
+        ]
+        # One thread is kept for people and corrections, or two long analyses would block both.
+        slow = sum(priority < Priority.CORRECTION for priority in running)
+        kept = self._workers > 1 and slow >= self._workers - 1
+        counts = Counter(class_name(priority) for priority in running)
+        full = frozenset(
+            int(CLASSES[name])
+            for name, most in self.settings.queue.concurrency.items()
+            if counts[name] >= most
         )
-        return int(Priority.CORRECTION) if self._workers > 1 and slow >= self._workers - 1 else 0
+        return int(Priority.CORRECTION) if kept else 0, full
 
     def _until_due_s(self) -> float:
-        due = self.queue.next_due(floor=self._floor())
+        floor, closed = self._places()
+        due = self.queue.next_due(floor=floor, closed=closed)
         if due is None:
             return IDLE_S
         return max(0.01, (due - self._clock.now_ms()) / 1000)

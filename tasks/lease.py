@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from storage.activity import Activity
 from storage.clock import Clock
 from storage.errors import (
     AlreadyApplied,
@@ -35,9 +36,10 @@ from storage.errors import (
 from storage.jobs import JobKind, JobSpec
 from storage.leases import ClaimedJob
 from storage.log import get_logger
-from storage.queue import JobQueue
+from storage.queue import JobQueue, Take
 from storage.queue_line import Line, lines
 from storage.records import JobStamp
+from storage.redaction import redact
 
 SNOOZE_MS: Final = 900_000
 """When the body does not say how long: long enough to be cheap, short enough to be noticed."""
@@ -199,6 +201,31 @@ class GaveUp(MemorydError):
     """The work failed and says itself that there is no point in trying again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """A good ending, not written yet."""
+
+    note: str = ""
+    seen: Activity | None = None
+    following: tuple[Line, ...] = ()
+
+    def write(self, queue: JobQueue, job: ClaimedJob, take: Take | None) -> ClaimedJob | None:
+        """End the job; with `take`, claim the worker's next one in the same transaction.
+
+        Raises:
+            LeaseLost: somebody else holds the job; nothing changed, nothing was claimed.
+        """
+        if take is None:
+            queue.acknowledge(job, note=self.note, seen=self.seen, following=self.following)
+            return None
+        return queue.acknowledge_and_claim(
+            job, take, note=self.note, seen=self.seen, following=self.following
+        )
+
+
+Acknowledge = Callable[[ActiveLease, Acknowledgement], None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Ending:
     outcome: Outcome
@@ -216,9 +243,16 @@ class Runner:
     """Runs claimed jobs, each to exactly one ending."""
 
     def __init__(
-        self, queue: JobQueue, clock: Clock, heartbeat: Heartbeat, limits: Limits | None = None
+        self,
+        queue: JobQueue,
+        clock: Clock,
+        heartbeat: Heartbeat,
+        limits: Limits | None = None,
+        acknowledge: Acknowledge | None = None,
     ) -> None:
+        """`acknowledge` may take the next job along with a good ending."""
         self._queue = queue
+        self._acknowledge = acknowledge or self._acknowledge_only
         self._clock = clock
         self._heartbeat = heartbeat
         self._limits = limits or Limits()
@@ -247,14 +281,13 @@ class Runner:
         try:
             done = work(lease)
             following = (*lines(done.successors), *done.following)
-            return _Ending(
-                Outcome.COMPLETED,
-                lambda: queue.acknowledge(job, note=done.note, seen=seen, following=following),
-            )
+            good = Acknowledgement(note=done.note, seen=seen, following=following)
+            return _Ending(Outcome.COMPLETED, lambda: self._acknowledge(lease, good))
         except LeaseLost:
             raise
         except AlreadyApplied:
-            return _Ending(Outcome.ALREADY_APPLIED, lambda: queue.acknowledge(job, seen=seen))
+            good = Acknowledgement(seen=seen)
+            return _Ending(Outcome.ALREADY_APPLIED, lambda: self._acknowledge(lease, good))
         except (Snooze, ConfigError) as cause:
             return self._later(job, cause)
         except (UnknownJob, GaveUp) as cause:
@@ -284,6 +317,9 @@ class Runner:
             else:
                 return ending.outcome
         raise LeaseLost
+
+    def _acknowledge_only(self, lease: ActiveLease, good: Acknowledgement) -> None:
+        good.write(self._queue, lease.job, None)
 
     def _dead(self, job: ClaimedJob, reason: str) -> _Ending:
         return _Ending(Outcome.DIED, lambda: self._queue.bury(job, reason))
@@ -336,7 +372,7 @@ def describe(cause: Exception) -> str:
     """What failed, for people. Only our own errors may speak: others quote what they were fed."""
     name = type(cause).__name__
     if isinstance(cause, MemorydError):
-        return f"{name}: {cause}"
+        return redact(f"{name}: {cause}")
     frames = traceback.extract_tb(cause.__traceback__)
     where = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else ""
     return f"{name}{where}"

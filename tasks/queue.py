@@ -114,9 +114,8 @@ class LeasedStorage(BaseStorage):  # type: ignore[misc]  # huey has no types
         return self._count(due=False)
 
     def _count(self, *, due: bool) -> int:
-        return queue_views.waiting_count(
-            self._queue.file.db, due=due, now=self._queue.clock.now_ms()
-        )
+        queue = self._queue
+        return queue_views.waiting_count(queue.file.db, due=due, now=queue.clock.now_ms())
 
     def enqueued_items(self, limit: int | None = None) -> list[bytes]:
         return self._items(limit, due=True)
@@ -150,9 +149,8 @@ class LeasedStorage(BaseStorage):  # type: ignore[misc]  # huey has no types
 
     def peek_many(self, keys: list[str]) -> dict[str, bytes]:
         with translated():
-            return queue_values.peek_many(
-                self._queue.file.db, json.dumps([_text(key) for key in keys])
-            )
+            wanted = json.dumps([_text(key) for key in keys])
+            return queue_values.peek_many(self._queue.file.db, wanted)
 
     def pop_data(self, key: str) -> Any:
         if self.peek_data(key) is EmptyData:
@@ -254,7 +252,7 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
         except Exception as cause:
             # Kept as dead with the reason; never lost, whatever the bytes are.
             refusal = cause if isinstance(cause, MemorydError) else UnknownJob(describe(cause))
-            self.engine.run(lease, _raising(refusal))
+            self.engine.refuse(lease, refusal)
             return None
         task.lease = lease
         return task
@@ -326,6 +324,14 @@ class LeasedWorker(Worker):  # type: ignore[misc]  # huey has no types
 
     retired = False
 
+    def initialize(self) -> None:
+        super().initialize()
+        self.huey.engine.join()
+
+    def shutdown(self) -> None:
+        self.huey.engine.leave()
+        super().shutdown()
+
     def loop(self, now: datetime | None = None) -> None:
         super().loop(now)
         if self.retired:
@@ -375,18 +381,12 @@ class LeasedConsumer(Consumer):  # type: ignore[misc]  # huey has no types
         for place, (worker, thread) in enumerate(self.worker_threads):
             if thread.ident in hung and thread.is_alive():
                 worker.retired = True
+                self.huey.engine.leave(thread.ident)
                 fresh = self._create_worker()
                 replacement = self._create_process(fresh, f"{thread.name}+")
                 self.worker_threads[place] = (fresh, replacement)
                 replacement.start()
                 get_logger().error("worker.replaced")
-
-
-def _raising(cause: MemorydError) -> Any:
-    def work(_lease: ActiveLease) -> Done:
-        raise cause
-
-    return work
 
 
 def _text(key: str | bytes) -> str:

@@ -35,6 +35,7 @@ GRACE_MS: Final = 60_000
 """A slot found this late still ran on time."""
 COMPARE_MS: Final = 60_000
 MAX_SLOTS: Final = 100
+HOUR_MS: Final = 3_600_000
 FIELD_LIMITS: Final = (60, 24, 31, 12, 7)
 
 
@@ -119,7 +120,14 @@ def entries(settings: ScheduleSettings) -> tuple[ScheduleEntry, ...]:
     )
     found = tuple(
         ScheduleEntry(
-            name=name, kind=kind, expression=text, per_project=per_project, priority=priority
+            name=name,
+            kind=kind,
+            expression=text,
+            per_project=per_project,
+            zone=settings.zone,
+            missed_runs=MissedRuns(settings.missed),
+            catch_up_ms=settings.catch_up_hours * HOUR_MS,
+            priority=priority,
         )
         for name, kind, text, per_project, priority in wanted
         if text

@@ -17,7 +17,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from storage.budget import BudgetLedger, Limit, Reservation, Usage
+from storage.budget import BudgetLedger, Reservation, Usage
 from storage.clock import SystemClock
 from storage.config import BudgetSettings
 from storage.errors import BudgetExhausted, Busy, ConfigError, Invalid
@@ -38,7 +38,9 @@ from storage.errors import BudgetExhausted
 from storage.paths import HomePaths
 from storage.queue_file import open_queue_file
 clock = SystemClock()
-limits = BudgetSettings(calls_per_day=int(sys.argv[4]), tokens_per_day=int(sys.argv[5]))
+limits = BudgetSettings(
+    calls_per_day=int(sys.argv[4]), tokens_per_day=int(sys.argv[5]), shares={}
+)
 ledger = BudgetLedger(open_queue_file(HomePaths(Path(sys.argv[1])), clock), clock, limits)
 provider = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 while True:
@@ -69,7 +71,9 @@ def file(home: Path, clock: ManualClock) -> Iterator[QueueFile]:
 @pytest.fixture
 def ledger(file: QueueFile, clock: ManualClock) -> BudgetLedger:
     """Ten calls and a thousand tokens a day."""
-    return BudgetLedger(file, clock, BudgetSettings(calls_per_day=10, tokens_per_day=1_000))
+    return BudgetLedger(
+        file, clock, BudgetSettings(calls_per_day=10, tokens_per_day=1_000, shares={})
+    )
 
 
 def hold(ledger: BudgetLedger, tokens: int = 100, project: str = "p") -> Reservation:
@@ -156,8 +160,12 @@ def test_a_scope_with_its_own_limit_binds_only_itself(file: QueueFile, clock: Ma
     ledger = BudgetLedger(
         file,
         clock,
-        BudgetSettings(calls_per_day=10, tokens_per_day=1_000),
-        limits={"project:small": Limit(calls=1, tokens=1_000)},
+        BudgetSettings(
+            calls_per_day=10,
+            tokens_per_day=1_000,
+            shares={},
+            limits={"project:small": {"calls": 1, "tokens": 1_000}},
+        ),
     )
     hold(ledger, project="small")
     with pytest.raises(BudgetExhausted, match="project:small"):
@@ -174,8 +182,7 @@ def test_a_guaranteed_share_is_kept_for_its_kind(file: QueueFile, clock: ManualC
     ledger = BudgetLedger(
         file,
         clock,
-        BudgetSettings(calls_per_day=10, tokens_per_day=1_000),
-        guaranteed={"translate": 0.2},
+        BudgetSettings(calls_per_day=10, tokens_per_day=1_000, shares={"kind:translate": 0.2}),
     )
 
     def take(kind: str) -> Reservation:
@@ -194,7 +201,29 @@ def test_a_guaranteed_share_is_kept_for_its_kind(file: QueueFile, clock: ManualC
 
     assert ledger.today().calls_held == 10
     with pytest.raises(ConfigError):
-        BudgetLedger(file, clock, BudgetSettings(), guaranteed={"a": 0.7, "b": 0.7})
+        BudgetLedger(file, clock, BudgetSettings(shares={"kind:sync": 0.7, "kind:embed": 0.7}))
+
+
+def test_bulk_work_cannot_spend_what_corrections_are_guaranteed(
+    file: QueueFile, clock: ManualClock
+) -> None:
+    """By default a tenth of the day is for corrections and a twentieth for people."""
+    ledger = BudgetLedger(file, clock, BudgetSettings(calls_per_day=20, tokens_per_day=2_000))
+
+    def take(work_class: str) -> bool:
+        try:
+            ledger.reserve(
+                tokens=100, kind="analyze", project="p", model="m", job_id="1-a",
+                work_class=work_class,
+            )  # fmt: skip
+        except BudgetExhausted:
+            return False
+        return True
+
+    order = ["bulk"] * 18 + ["interactive"] * 2 + ["correction"] * 3
+    taken = [name for name in order if take(name)]
+
+    assert taken == ["bulk"] * 17 + ["interactive"] + ["correction"] * 2
 
 
 def test_a_new_day_is_a_new_window_and_late_usage_books_the_old_one(
@@ -245,7 +274,7 @@ def test_days_of_a_zone_have_the_length_that_they_have(
     zone = ZoneInfo("Europe/Berlin")
     noon = datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=zone)
     clock.step_wall(int(noon.timestamp() * 1000) - clock.now_ms())
-    ledger = BudgetLedger(file, clock, BudgetSettings(), zone="Europe/Berlin")
+    ledger = BudgetLedger(file, clock, BudgetSettings(zone="Europe/Berlin"))
 
     view = ledger.today()
 
@@ -263,7 +292,7 @@ def test_the_default_day_is_utc(ledger: BudgetLedger) -> None:
 def test_a_zone_that_does_not_exist_is_refused(file: QueueFile, clock: ManualClock) -> None:
     """At the start, not at midnight."""
     with pytest.raises(ConfigError, match="Mars"):
-        BudgetLedger(file, clock, BudgetSettings(), zone="Mars/Olympus")
+        BudgetLedger(file, clock, BudgetSettings(zone="Mars/Olympus"))
 
 
 def test_negative_amounts_are_refused(ledger: BudgetLedger) -> None:
@@ -304,7 +333,9 @@ def test_holds_and_usage_never_pass_the_limit(
     """Against a reference of one addition: admitted holds of a window never exceed its limits."""
     clock = ManualClock()
     file = open_queue_file(HomePaths(tmp_path_factory.mktemp("b") / "home"), clock)
-    ledger = BudgetLedger(file, clock, BudgetSettings(calls_per_day=4, tokens_per_day=1_000))
+    ledger = BudgetLedger(
+        file, clock, BudgetSettings(calls_per_day=4, tokens_per_day=1_000, shares={})
+    )
     open_holds: list[Reservation] = []
     used: dict[int, list[int]] = {}
     act: dict[str, Callable[[int], None]] = {}
@@ -374,7 +405,9 @@ def test_killed_spenders_never_pass_what_the_provider_may_serve(home: Path, tmp_
     counted = [int(line) for line in served.read_text().split()]
     clock = SystemClock()
     file = open_queue_file(paths, clock)
-    ledger = BudgetLedger(file, clock, BudgetSettings(calls_per_day=calls, tokens_per_day=tokens))
+    ledger = BudgetLedger(
+        file, clock, BudgetSettings(calls_per_day=calls, tokens_per_day=tokens, shares={})
+    )
     view = ledger.today()
     file.close()
     assert len(counted) <= calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,22 @@ def test_environment_beats_project_beats_home(home: Path) -> None:
     assert settings.queue.workers == 3
 
 
+def test_limits_shares_and_concurrency_are_tables(home: Path) -> None:
+    """A project, a kind, a model or a class may have its own limit; each names what it binds."""
+    paths = HomePaths(home)
+    _write(
+        paths.config,
+        "[budget.limits]\n'project:p' = {calls = 5}\n[budget.shares]\n'kind:gc' = 1\n"
+        "[queue.concurrency]\nbulk = 2\n",
+    )
+
+    settings = load_settings(paths, {})
+
+    assert settings.budget.limits == {"project:p": {"calls": 5}}
+    assert settings.budget.shares == {"kind:gc": 1.0}
+    assert settings.queue.concurrency == {"bulk": 2}
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -50,6 +67,17 @@ def test_environment_beats_project_beats_home(home: Path) -> None:
         ("[budget]\ncalls_per_day = true\n", "expected int, got bool"),
         ("[queue]\nworkers = 0\n", "expected at least 1"),
         ("[encoder]\nprovider = 'magic'\n", "expected one of"),
+        ("[budget]\nzone = 'Mars/Olympus'\n", "no such time zone"),
+        ("[budget]\nlimits = 3\n", "expected a table"),
+        ("[budget.limits]\n'projekt:a' = {calls = 1}\n", "expected project:<name>"),
+        ("[budget.limits]\n'kind:translat' = {calls = 1}\n", "did you mean translate?"),
+        ("[budget.limits]\n'model:m' = {cals = 1}\n", "budget.limits.model:m: expected one of"),
+        ("[budget.limits]\n'model:m' = {calls = -1}\n", "expected a whole number"),
+        ("[budget.shares]\n'class:bulk' = 2\n", "from 0 to 1"),
+        ("[budget.shares]\n'class:bulk' = 0.6\n'kind:gc' = 0.6\n", "more than 1 together"),
+        ("[queue.concurrency]\nbulky = 1\n", "did you mean bulk?"),
+        ("[queue.concurrency]\nbulk = 0\n", "expected at least 1"),
+        ("[schedule]\nmissed = 'maybe'\n", "expected one of"),
         ("budget = 3\n", "must be a table"),
         ("[budget\n", "cannot be read as TOML"),
     ],
@@ -59,7 +87,7 @@ def test_a_mistake_is_named(home: Path, text: str, told: str) -> None:
     paths = HomePaths(home)
     _write(paths.config, text)
 
-    with pytest.raises(ConfigError, match=told.replace("?", r"\?")):
+    with pytest.raises(ConfigError, match=re.escape(told)):
         load_settings(paths, {})
 
 
