@@ -1,7 +1,8 @@
 """The indexes of the indexed container: FTS5 over chunks, sqlite-vec over the stored vectors.
 
-FTS5 follows the base tables by TEMP triggers of the writing connection, so it changes in the same
-transaction, whoever changes a chunk, and the file holds no trigger that needs our functions. Text
+FTS5 changes in the transaction that changes a chunk: dropped chunks leave it by a TEMP trigger of
+the writing connection, new ones enter it by `settle` before the commit, all at once (FTS5 writes
+out what it has gathered at each statement savepoint, which is every statement with a trigger). Text
 goes in as the analyzer's terms. Vectors need no second copy: sqlite-vec's distance functions read
 the int8 rows as they are. Leaves ranking to retrieval.
 """
@@ -24,16 +25,14 @@ CREATE_INDEXES: Final = (
     "CREATE TABLE journals (day TEXT NOT NULL, writer TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " ignored INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (day, writer)) STRICT, WITHOUT ROWID",
 )
-FOLLOW: Final = (
-    """CREATE TEMP TRIGGER IF NOT EXISTS chunk_indexed AFTER INSERT ON main.slices BEGIN
-         INSERT INTO chunks_fts (rowid, title, text)
-         SELECT rowid, memoryd_terms(title), memoryd_terms(text) FROM chunks
-         WHERE rowid = new.rowid;
-       END""",
-    """CREATE TEMP TRIGGER IF NOT EXISTS chunk_dropped AFTER DELETE ON main.slices BEGIN
-         DELETE FROM chunks_fts WHERE rowid = old.rowid;
-       END""",
-)
+FOLLOW: Final = """
+CREATE TEMP TRIGGER IF NOT EXISTS chunk_dropped AFTER DELETE ON main.slices BEGIN
+  DELETE FROM chunks_fts WHERE rowid = old.rowid;
+END
+"""
+LAST_NUMBER: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'slices'"
+SELECT_NEW: Final = "SELECT rowid, title, text FROM chunks WHERE rowid > ? ORDER BY rowid"
+INSERT_TERMS: Final = "INSERT INTO chunks_fts (rowid, title, text) VALUES (?, ?, ?)"
 CLEAR_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')"
 MERGE_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')"
 FTS_DIFFERENCE: Final = (
@@ -62,13 +61,27 @@ def create(db: apsw.Connection) -> None:
 
 
 def follow(db: apsw.Connection) -> None:
-    """From now on the indexes follow what this connection writes.
+    """From now on the chunks that this connection drops leave the index too.
 
     Idempotent; works inside the caller's transaction, and its rollback takes it back.
     """
-    db.create_scalar_function("memoryd_terms", _terms_of, 1, deterministic=True)
-    for statement in FOLLOW:
-        db.execute(statement)
+    db.execute(FOLLOW)
+
+
+def last_number(db: apsw.Connection) -> int:
+    """The highest number that a chunk ever had: what is beyond it later is new."""
+    row = db.execute(LAST_NUMBER).fetchone()
+    return int(str(row[0])) if row else 0
+
+
+def settle(db: apsw.Connection, after: int) -> None:
+    """Index the chunks numbered beyond `after`, which must not be in the index yet."""
+    fresh = db.execute(SELECT_NEW, (after,)).fetchall()
+    if fresh:
+        rows = (
+            (rowid, term_text(str(title)), term_text(str(text))) for rowid, title, text in fresh
+        )
+        db.executemany(INSERT_TERMS, rows)
 
 
 def clear(db: apsw.Connection) -> None:
@@ -95,7 +108,3 @@ def faults(db: apsw.Connection) -> list[str]:
     if row is None or row == (0, 0):
         return []
     return [f"full-text index: {row[0]} chunks missing, {row[1]} rows too many"]
-
-
-def _terms_of(*arguments: apsw.SQLiteValue) -> str:
-    return term_text(str(arguments[0]))

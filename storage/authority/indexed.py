@@ -62,6 +62,7 @@ class IndexedContainer:
         self._backlog = Backlog(paths.events)
         self._writer = _new_writer()
         self._following = False
+        self._indexed_to = 0
         self._must_replay = True
         self._idle: list[apsw.Connection] = []
 
@@ -166,6 +167,7 @@ class IndexedContainer:
             ids = frozenset(tombstones.skeletons(db).found)
             for stream in self._backlog.sizes():
                 journal.blank(self._paths.events, stream, ids, needles)
+            derived.settle(db, self._indexed_to)
             derived.rewrite(db)
             marker.advance(db)
             with translated():
@@ -194,6 +196,7 @@ class IndexedContainer:
         with self._locked() as db:
             self._follow(db)
             count = self._backlog.apply(db)
+            derived.settle(db, self._indexed_to)
             if count:
                 marker.advance(db)
             with translated():
@@ -211,6 +214,7 @@ class IndexedContainer:
         def work(db: apsw.Connection) -> tuple[int, Sequence[Event]]:
             problems: list[Problem] = []
             derived.clear(db)
+            self._indexed_to = 0
             count = proof.rederive(db, self._backlog.events(db, self._backlog.sizes(), problems))
             for problem in problems:
                 if problem.check == "journal":
@@ -247,6 +251,7 @@ class IndexedContainer:
                 count, events = work(db)
             elif not replayed:
                 return self.header().revision, None
+            derived.settle(db, self._indexed_to)
             if guard is not None and count is not None:
                 guard()
             revision = marker.advance(db)
@@ -290,6 +295,7 @@ class IndexedContainer:
         if not self._following:
             derived.follow(db)
             self._following = True
+        self._indexed_to = derived.last_number(db)
 
     def _usable_writer(self, db: apsw.Connection, now: int) -> str:
         """Our writer, or a new one when a failed append left its file longer than anchored."""

@@ -107,9 +107,9 @@ def write_journal(paths: ProjectPaths, image: Image) -> dict[Stream, int]:
 def copy_rows(db: apsw.Connection, image: Image) -> None:
     """Every row of the image into the file; the indexes follow."""
     _copy(db, image, COPY_EVENTS, "events")
-    derived.follow(db)
     for table in COPIED_TABLES:
         _copy(db, image, f"SELECT * FROM {table}", table)
+    derived.settle(db, after=0)
     db.execute(CLEAR_NUMBERS)
     db.executemany(INSERT_NUMBER, image.db.execute(SELECT_NUMBERS).fetchall())
 
