@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from storage.clock import Clock
 from storage.config import Settings
 from storage.errors import Busy, Corrupt, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
+from storage.names import opaque
 from storage.outcomes import EDIT_TOOLS, SHELL_TOOLS, Attempt, Outcomes, attempt_of
 from storage.paths import HomePaths
 from storage.projects import lookup
@@ -66,6 +67,7 @@ class Capture:
         """
         if event.subagent:
             return
+        event = _without_credentials(event)
         found = lookup(self._paths, Path(event.cwd)) if event.cwd else None
         if found is None:
             return
@@ -181,6 +183,16 @@ class Capture:
 
     def _staging(self, event: PromptSubmitted | ToolFinished) -> Staging:
         return Staging(self._paths, event.host, event.session_id)
+
+
+def _without_credentials(event: HookEvent) -> HookEvent:
+    """The event under ids that may be kept: hosts choose them, and nothing stops a token in one."""
+    session = opaque(event.session_id)
+    if isinstance(event, ToolFinished):
+        return replace(
+            event, session_id=session, call_id=opaque(event.call_id), tool=opaque(event.tool)
+        )
+    return event if session == event.session_id else replace(event, session_id=session)
 
 
 def _tool_line(attempt: Attempt) -> Line:

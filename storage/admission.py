@@ -50,7 +50,7 @@ from storage.records import (
     canonical_json,
     evidence_id,
 )
-from storage.redaction import redact, redact_json
+from storage.redaction import is_clean, redact, redact_json
 
 __all__ = [
     "Declaration",
@@ -85,6 +85,7 @@ MAX_METADATA_FIELDS: Final = 64
 _NAMESPACE: Final = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 _QUOTE_MARKS: Final = re.compile(r"[\"'`´‘’‚‛“”„‟«»‹›「」『』＂＇*_]+")
 _SPACES: Final = re.compile(r"\s+")
+_URI_PARTS: Final = re.compile(r"([?&#=;])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +254,8 @@ def admit_document(
         raise Refused(f"{namespace[:80]!r} is not a namespace ([a-z][a-z0-9._-]*, at most 64)")
     if not 1 <= len(external_id) <= MAX_NAME_CHARS or not is_storable(external_id):
         raise Refused(f"an external id has 1 to {MAX_NAME_CHARS} characters")
+    if not is_clean(external_id):
+        raise Refused("an external id that holds something credential-shaped is not kept")
     fields = metadata or {}
     if len(fields) > MAX_METADATA_FIELDS:
         raise Refused(f"a document has at most {MAX_METADATA_FIELDS} metadata fields")
@@ -269,7 +272,7 @@ def admit_document(
         observed_at=instant("observed_at", observed_at),
         trust=trust,
         title=RedactedText(_short("title", title, MAX_TITLE_CHARS)),
-        uri=RedactedText(_short("uri", uri, MAX_URI_CHARS)),
+        uri=_uri(uri),
         version=_short("version", version),
         valid_from=valid_from,
         valid_to=valid_to,
@@ -357,10 +360,20 @@ def _entities(entities: Iterable[Entity]) -> tuple[Entity, ...]:
 def _tags(tags: Mapping[str, str]) -> dict[str, str]:
     if len(tags) > MAX_TAGS:
         raise Refused(f"a fact has at most {MAX_TAGS} tags")
+    # As one structure: a value's name can be what makes it a credential.
+    kept = redact_json({clean(key): clean(value) for key, value in tags.items()})
+    assert isinstance(kept, Mapping)
     return {
-        _short("a tag", key, MAX_TAG_KEY_CHARS): _short("a tag", value, MAX_TAG_VALUE_CHARS)
-        for key, value in tags.items()
+        _short("a tag", key, MAX_TAG_KEY_CHARS): _short("a tag", str(value), MAX_TAG_VALUE_CHARS)
+        for key, value in kept.items()
     }
+
+
+def _uri(text: str) -> RedactedText:
+    """An address, redacted as a whole and part by part: a query's value can be a sentence."""
+    whole = _short("uri", text, MAX_URI_CHARS)
+    parts = (redact(part) for part in _URI_PARTS.split(whole))
+    return RedactedText(_short("uri", "".join(parts), MAX_URI_CHARS))
 
 
 def _json_object(fields: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

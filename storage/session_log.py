@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from storage.atomic import append_line
 from storage.clock import utc_day
 from storage.connection import private_directory
+from storage.names import opaque
 from storage.outcomes import LINE_CHARS, MAX_REMEDIES, Fixed
 from storage.paths import ProjectPaths
 from storage.records import FactKind, JsonValue, canonical_json, digest_of, statement_key
@@ -83,7 +84,7 @@ def encode(entry: Entry) -> dict[str, JsonValue]:
     common: dict[str, JsonValue] = {
         "v": VERSION,
         "key": entry.key,
-        "session": entry.session_id,
+        "session": opaque(entry.session_id),
         "host": entry.host,
     }
     if isinstance(entry, Said):
@@ -101,7 +102,7 @@ def encode(entry: Entry) -> dict[str, JsonValue]:
         "command": fixed.command,
         "failure": fixed.failure,
         "remedies": list(fixed.remedies),
-        "call": fixed.call_id,
+        "call": opaque(fixed.call_id),
     }
 
 
@@ -109,7 +110,7 @@ def decode(line: Mapping[str, JsonValue], number: int) -> Entry | None:
     """The entry of one line, redacted again; None when it is none, or of a newer version."""
     if line.get("v") != VERSION:
         return None
-    session, host = redact(str(line.get("session", ""))), str(line.get("host", ""))
+    session, host = opaque(str(line.get("session", ""))), opaque(str(line.get("host", "")))
     match line:
         case {"type": "said", "at": int(at), "kind": str(kind), "statement": str(statement)} if (
             kind in {item.value for item in FactKind}
@@ -134,7 +135,7 @@ def decode(line: Mapping[str, JsonValue], number: int) -> Entry | None:
                 command=redact(command),
                 failure=redact(failure)[:LINE_CHARS],
                 remedies=tuple(redact(str(item)) for item in remedies[:MAX_REMEDIES]),
-                call_id=str(line.get("call", "")),
+                call_id=opaque(str(line.get("call", ""))),
                 line=number,
                 at=at,
             )

@@ -9,9 +9,11 @@ back what the rules can learn.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from storage.jobs import JobKind, JobSpec, Priority
+from storage.names import is_clean_path
 from storage.records import JsonValue, ProjectId, SourceCursor, digest_of
 from tasks.context import Context, Finished
 from tasks.sources import session_log
@@ -32,10 +34,18 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         cursors = {(item.adapter, item.locator): item for item in reads.cursors()}
     readers = [RULES] if context.settings.model.provider == "none" else [RULES, MODEL]
     jobs: list[JobSpec] = []
-    seen = 0
+    folders: dict[str, bool] = {}
+    seen = named = 0
     for adapter in found.values():
         for locator in adapter.discover():
             seen += 1
+            folder = str(Path(locator).parent)
+            if folder not in folders:
+                folders[folder] = is_clean_path(folder)
+            if not (folders[folder] and is_clean_path(Path(locator).name)):
+                # Cursors, quotes and jobs name their source, so this one is never opened.
+                named += 1
+                continue
             for reader in readers:
                 if reader == MODEL and adapter.name == session_log.NAME:
                     continue
@@ -43,7 +53,9 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
                 cursor = cursors.get((name, locator), fresh_cursor(name, locator))
                 if has_news(cursor) and len(jobs) < MAX_JOBS:
                     jobs.append(analyze_job(context.project, adapter.name, locator, reader))
-    return Finished(successors=tuple(jobs), note=f"{seen} sources, {len(jobs)} with news")
+    note = f"{seen} sources, {len(jobs)} with news"
+    note += f", {named} left alone: a credential in the name" if named else ""
+    return Finished(successors=tuple(jobs), note=note)
 
 
 def analyze_job(project: ProjectId, adapter: str, locator: str, reader: str) -> JobSpec:

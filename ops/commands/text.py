@@ -17,17 +17,22 @@ from ops.output import write_json
 def redact(invocation: Invocation, text: str | None) -> None:
     """Show text as memoryd would keep it.
 
-    TEXT, or standard input, without what looks like a secret. Nothing is stored.
-    Use it to see whether a kind of credential is recognised.
+    TEXT, or standard input of any length, without what looks like a secret. Nothing is stored.
+    With --json, standard input is one JSON string a line, and so is the answer.
     """
     from storage.redaction import redact as redacted
 
-    given = sys.stdin.buffer.read().decode("utf-8", "replace") if text is None else text
-    kept = redacted(given)
-    if invocation.as_json:
-        write_json({"text": kept, "changed": kept != given})
-    else:
-        sys.stdout.write(kept if kept.endswith("\n") else kept + "\n")
+    if text is not None:
+        kept = redacted(text)
+        if invocation.as_json:
+            write_json({"text": kept, "changed": kept != text})
+        else:
+            sys.stdout.write(kept if kept.endswith("\n") else kept + "\n")
+        return
+    from ops.scrub import scrub, scrub_lines
+
+    copy = scrub_lines if invocation.as_json else scrub
+    copy(sys.stdin.buffer, sys.stdout.buffer)
 
 
 @click.command()

@@ -34,6 +34,7 @@ from tasks.sources.transcript import (
     TEXT_CHARS,
     Calls,
     clean,
+    ident,
     instant,
     items,
     mapping,
@@ -129,7 +130,7 @@ class _Translator:
             return
         if line.get("agentId") or not self._is_ours(text_of(line.get("cwd"))):
             return
-        self._session = clean(text_of(line.get("sessionId")), 200)
+        self._session = ident(text_of(line.get("sessionId")))
         found = instant(line.get("timestamp"))
         self._at = self._at if found is None else found
         content = mapping(line.get("message")).get("content")
@@ -158,7 +159,7 @@ class _Translator:
             if block.get("type") == "tool_use":
                 call, tool = text_of(block.get("id")), text_of(block.get("name"))
                 self._calls.opened(call, tool, block.get("input"))
-                calls.append((call, tool))
+                calls.append((ident(call), tool))
         return AssistantMessage(
             text=clean(text_blocks(content), TEXT_CHARS),
             line=number,
@@ -180,7 +181,7 @@ class _Translator:
         code = _EXIT.match(output) if failed else None
         yield ToolResult(
             tool=tool,
-            call_id=call[:200],
+            call_id=ident(call),
             input=given,
             output=output,
             is_error=failed,

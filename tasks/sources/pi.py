@@ -18,6 +18,7 @@ from typing import Final
 
 from storage.errors import SourceUnavailable
 from storage.injected import spoken
+from storage.names import opaque
 from storage.places import fold
 from storage.records import JsonValue, SourceCursor
 from tasks.sources import (
@@ -38,6 +39,7 @@ from tasks.sources.transcript import (
     Calls,
     clean,
     essence,
+    ident,
     instant,
     items,
     mapping,
@@ -131,17 +133,17 @@ class _Translator:
         kind = line.get("type")
         if kind == "session":
             self._ours = self._checkouts.contains(text_of(line.get("cwd")))
-            self._session = clean(text_of(line.get("id")), 200)
+            self._session = ident(text_of(line.get("id")))
             self._at = instant(line.get("timestamp")) or self._at
             return
         if not self._ours:
             return
-        entry = text_of(line.get("id"))
+        entry = ident(text_of(line.get("id")))
         if entry:
-            if self._last and line.get("parentId") != self._last:
+            if self._last and ident(text_of(line.get("parentId"))) != self._last:
                 self._calls.pending.clear()
                 yield PathLeft(line=number)
-            self._last = entry[:64]
+            self._last = entry
         if kind == "message":
             message = mapping(line.get("message"))
             found = instant(message.get("timestamp"), line.get("timestamp"))
@@ -169,7 +171,7 @@ class _Translator:
             if block.get("type") == "toolCall":
                 call, tool = text_of(block.get("id")), text_of(block.get("name"))
                 self._calls.opened(call, tool, block.get("arguments"))
-                calls.append((call, tool))
+                calls.append((ident(call), tool))
         return AssistantMessage(
             text=clean(text_blocks(message.get("content")), TEXT_CHARS),
             line=number,
@@ -185,8 +187,8 @@ class _Translator:
         failed = message.get("isError") is True
         code = _EXIT.search(output)
         return ToolResult(
-            tool=tool or text_of(message.get("toolName"))[:80],
-            call_id=call[:200],
+            tool=tool or opaque(text_of(message.get("toolName"))[:80]),
+            call_id=ident(call),
             input=given,
             output=output,
             is_error=failed,

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, Protocol
 
 from storage.clock import parse_instant
 from storage.errors import Invalid, SourceUnavailable
+from storage.names import opaque
 from storage.outcomes import bounded_command
 from storage.records import JsonValue, SourceCursor, canonical_json
 from tasks.sources import Record, Window
@@ -178,13 +179,13 @@ class Calls:
         """Remember a call; the oldest is forgotten beyond the bound."""
         if not call_id:
             return
-        self.pending[call_id[:200]] = (tool[:80], essence(arguments))
+        self.pending[ident(call_id)] = (opaque(tool[:80]), essence(arguments))
         while len(self.pending) > MAX_CALLS:
             del self.pending[next(iter(self.pending))]
 
     def closed(self, call_id: str) -> tuple[str, str]:
         """The call a result belongs to; empty when it was never seen."""
-        return self.pending.pop(call_id[:200], ("", ""))
+        return self.pending.pop(ident(call_id), ("", ""))
 
     def carry(self) -> list[JsonValue]:
         return [[call_id, tool, text] for call_id, (tool, text) in self.pending.items()]
@@ -197,6 +198,11 @@ class Calls:
                 case [str(call_id), str(tool), str(text)]:
                     calls.pending[call_id] = (tool, text)
         return calls
+
+
+def ident(text: str) -> str:
+    """A host's id as it may be kept: valid, bounded, free of credentials."""
+    return opaque(clean(text, 200))
 
 
 def essence(arguments: JsonValue) -> str:
