@@ -40,6 +40,7 @@ VERBS: dict[str, str] = {
     "doctor": "ops.commands.doctor",
     "redact": "ops.commands.text",
     "completion": "ops.commands.text",
+    "bench": "ops.commands.bench",
     "version": "ops.commands.version",
 }
 """Verb -> the module that defines it, in the order that help shows."""

@@ -1,0 +1,40 @@
+"""`ops bench`: measure parts of memoryd here, each beside a baseline of the same run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from ops.invocation import Invocation, shared_options
+from ops.output import console, pairs, show
+from storage.records import JsonValue
+
+
+@click.group()
+def bench() -> None:
+    """Measure parts of memoryd on this machine; nothing of yours is touched."""
+
+
+@bench.command()
+@click.option("--documents", type=click.IntRange(1_000, 10_000_000), default=100_000)
+@click.option("--singles", type=click.IntRange(16, 1_000_000), default=1_000)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Work in here.")
+@shared_options()
+def authority(invocation: Invocation, documents: int, singles: int, folder: Path | None) -> None:
+    """Commits, opens, bytes and proofs of the store, beside a bare loop over SQLite."""
+    from ops.bench.authority import Bench
+
+    with tempfile.TemporaryDirectory(prefix="memoryd-bench-", dir=folder) as made:
+        measured = Bench(Path(made), invocation.clock, documents, singles)
+        figures = measured.run(_tell)
+    show(invocation.as_json, figures, [pairs((name, _said(figures[name])) for name in figures)])
+
+
+def _tell(what: str) -> None:
+    console(stderr=True).print(f"Measuring {what} ...")
+
+
+def _said(value: JsonValue) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
