@@ -70,6 +70,9 @@ def slices(
     """Slices in order, none longer than `target`; a text of white space alone has none."""
     if not 0 <= overlap <= target // 3:
         raise ValueError("the overlap must lie between 0 and a third of the target")
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+    if 0 < last - first <= target:
+        return (Slice(first, last),)
     found: list[Slice] = []
     open_start = open_end = -1
     for start, end in _blocks(text):

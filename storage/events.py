@@ -71,7 +71,10 @@ class Event:
     more: int = 0
     job: JobStamp | None = None
     _body: bytes | None = field(default=None, init=False, repr=False, compare=False)
-    # The payload as `seal` spelled it. `replace` leaves it behind: another payload has another.
+    _spelled: tuple[str, str, str] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    # As `seal` spelled payload and envelope. `replace` leaves both behind: they would be others.
 
     def body(self) -> bytes:
         """The payload as canonical JSON."""
@@ -79,7 +82,7 @@ class Event:
 
     def line(self) -> bytes:
         """The journal line (canonical JSON, no newline)."""
-        first, middle, last = _envelope(self)
+        first, middle, last = self._spelled or _envelope(self)
         opening = f'{first}"hash":{_quoted(self.hash)},{middle}"payload":'
         return b"%b%b,%b" % (opening.encode("ascii"), self.body(), last.encode("ascii"))
 
@@ -121,8 +124,10 @@ def seal(
         job=job,
     )
     # Nobody else has seen the event yet: it becomes immutable when it leaves here.
-    object.__setattr__(event, "hash", envelope_hash(event))
+    spelled = _envelope(event)
+    object.__setattr__(event, "hash", _hash_of(spelled))
     object.__setattr__(event, "_body", body)
+    object.__setattr__(event, "_spelled", spelled)
     return event
 
 
@@ -178,7 +183,11 @@ def check(event: Event) -> None:
 
 def envelope_hash(event: Event) -> str:
     """SHA-256 hex over the canonical envelope."""
-    return hashlib.sha256("".join(_envelope(event)).encode("ascii")).hexdigest()
+    return _hash_of(_envelope(event))
+
+
+def _hash_of(envelope: tuple[str, str, str]) -> str:
+    return hashlib.sha256("".join(envelope).encode("ascii")).hexdigest()
 
 
 def _envelope(event: Event) -> tuple[str, str, str]:

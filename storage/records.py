@@ -250,11 +250,8 @@ _CANONICAL: Final = json.JSONEncoder(
 
 def digest_of(*parts: str) -> str:
     """SHA-256 hex of the parts, unambiguously joined (each prefixed by its byte length)."""
-    h = hashlib.sha256()
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass")
-        h.update(str(len(raw)).encode("ascii") + b":" + raw)
-    return h.hexdigest()
+    raws = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return hashlib.sha256(b"".join([b"%d:%b" % (len(raw), raw) for raw in raws])).hexdigest()
 
 
 def canonical_json(value: JsonValue) -> bytes:

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Final
+from typing import Final, TypeVar
 
+V = TypeVar("V")
 MAX_TERM_CHARS: Final = 64
 """A longer compound is found by its parts only, a longer word by its first characters."""
+MAX_REMEMBERED: Final = 65_536
 
 _MARKED: Final = "\u0900-\u0963\u0966-\u0dff\u0e01-\u0e3a\u0e40-\u0e4e\u0e50-\u0e59\u0e81-\u0edf"
 _MARKED_MORE: Final = (
@@ -61,9 +64,7 @@ def terms(text: str) -> list[str]:
     """Every term of a text, in reading order, repeated as often as it stands there."""
     found: list[str] = []
     if text.isascii():
-        parts = text.split()
-        known = _parted if _are_short(parts) else _parted.__wrapped__
-        return list(chain.from_iterable(map(known, parts)))
+        return list(chain.from_iterable(map(_PARTED.__getitem__, text.split())))
     for match in _ANY.finditer(folded(text)):
         token, unspaced, word = match.groups()
         if token:
@@ -77,8 +78,8 @@ def terms(text: str) -> list[str]:
 
 def term_text(text: str) -> str:
     """The terms as pre-tokenised text for the full-text index."""
-    if text.isascii() and _are_short(parts := text.split()):
-        return " ".join(filter(None, map(_parted_text, parts)))
+    if text.isascii():
+        return " ".join(filter(None, map(_PARTED_TEXT.__getitem__, text.split())))
     return " ".join(terms(text))
 
 
@@ -89,20 +90,30 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFC", _STRIPPED_MARKS.sub("", spelled)).translate(_SPELLED)
 
 
-def _are_short(parts: list[str]) -> bool:
-    """Whether the parts may be remembered: a megabyte without white space may not."""
-    return not parts or len(max(parts, key=len)) <= MAX_TERM_CHARS
-
-
-@lru_cache(maxsize=65_536)
 def _parted(part: str) -> tuple[str, ...]:
     """Terms of what stands between two white spaces of an ASCII text (no token holds any)."""
     return tuple(chain.from_iterable(map(_expanded, _ASCII.findall(part))))
 
 
-@lru_cache(maxsize=65_536)
-def _parted_text(part: str) -> str:
-    return " ".join(_parted(part))
+class _Remembered(dict[str, V]):
+    """What a function gives for a short text, computed once; a third of `lru_cache`'s look-up."""
+
+    def __init__(self, function: Callable[[str], V]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, part: str) -> V:
+        given = self._function(part)
+        # A megabyte without white space is a part too: it is not kept.
+        if len(part) <= MAX_TERM_CHARS:
+            if len(self) >= MAX_REMEMBERED:
+                self.clear()
+            self[part] = given
+        return given
+
+
+_PARTED: Final = _Remembered(_parted)
+_PARTED_TEXT: Final = _Remembered(lambda part: " ".join(_parted(part)))
 
 
 @lru_cache(maxsize=65_536)

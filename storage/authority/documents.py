@@ -99,7 +99,7 @@ def _store(
             document.trust.value,
             document.adapter,
             document.revision,
-            canonical_json(document.metadata).decode("ascii"),
+            canonical_json(document.metadata).decode("ascii") if document.metadata else "{}",
             recorded_at,
         ),
     )
