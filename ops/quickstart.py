@@ -39,7 +39,7 @@ from ops.material import (
 from ops.output import write_json
 from ops.project import Project, current_project, opened
 from ops.report import Report
-from ops.services import Keeper
+from ops.services import STOPS, Keeper, uninterrupted
 from storage.config import load_settings
 from storage.errors import Invalid, MemorydError, Unavailable
 from storage.projects import bind
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 ENSURE_EVERY_S: Final = 1.0
 WARM_WITHIN_S: Final = 10.0
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +149,9 @@ def run(wish: Wish, invocation: Invocation, report: Report) -> Outcome:
 
 
 def _stop(keeper: Keeper) -> None:
-    # A second Ctrl-C must not leave behind what the first one is stopping.
-    ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in _STOPS]
-    try:
+    # Ctrl-C now must not leave behind what is being stopped.
+    with uninterrupted():
         keeper.stop()
-    finally:
-        for number, handler in ignored:
-            signal.signal(number, handler)
 
 
 def _enqueue(planned: Plan, invocation: Invocation, project: Project) -> None:
@@ -327,13 +322,16 @@ def quickstart(
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    # TERM and HUP end like Ctrl-C: through every `finally`, so that nothing is left running.
+    # TERM and HUP end like Ctrl-C: through every `finally`, so that nothing is left running. Only
+    # the first counts: a second one must not break off what the first one cleans up.
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the first run; its exit code."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in STOPS:
         signal.signal(number, _interrupt)
     try:
         done = quickstart.main(args=list(argv), prog_name="quickstart", standalone_mode=False)

@@ -29,6 +29,8 @@ START_S = 20.0
 MAX_STARTS = 8
 """Starts of one keeper; a program that ends more often is broken."""
 STOP_S = 15.0
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a command politely."""
 _PAUSE_S = 0.02
 
 
@@ -98,6 +100,21 @@ def start(program: Program, paths: HomePaths, environment: Mapping[str, str]) ->
     Raises:
         Unavailable: it ended, or was not ready in time; the message holds its last words.
     """
+    running = launch(program, paths, environment)
+    try:
+        running.wait_ready()
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+def launch(program: Program, paths: HomePaths, environment: Mapping[str, str]) -> Running:
+    """Start one program, isolated and detached, without waiting for it.
+
+    Raises:
+        Unavailable: its log cannot be written.
+    """
     log = program.log(paths)
     private_directory(log.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -117,13 +134,24 @@ def start(program: Program, paths: HomePaths, environment: Mapping[str, str]) ->
         )
     finally:
         os.close(said)
-    running = Running(program, paths, process)
+    return Running(program, paths, process)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Holds Ctrl-C, TERM and HUP back until the block is left: a child must not be forgotten."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    kept = [(number, signal.signal(number, lambda it, _: held.append(it))) for number in STOPS]
     try:
-        running.wait_ready()
-    except BaseException:
-        running.stop()
-        raise
-    return running
+        yield
+    finally:
+        for number, handler in kept:
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +236,11 @@ class Keeper:
             raise Unavailable(f"the {program.title} does not stay: {words}")
         self.starts += 1
         self._drop(program)
+        with uninterrupted():
+            running = launch(program, self._paths, self._environment)
+            self._started[program] = running
         try:
-            self._started[program] = start(program, self._paths, self._environment)
+            running.wait_ready()
         except Killed:
             return
         except Unavailable:

@@ -13,7 +13,17 @@ import pytest
 
 from ops import services
 from ops.quickstart import main, summary
-from ops.services import SERVER, WORKER, Keeper, Killed, Program, program_pids, start, stop_pid
+from ops.services import (
+    SERVER,
+    WORKER,
+    Keeper,
+    Killed,
+    Program,
+    program_pids,
+    start,
+    stop_pid,
+    uninterrupted,
+)
 from storage.connection import private_directory
 from storage.errors import Unavailable
 from storage.paths import HomePaths
@@ -22,7 +32,7 @@ from storage.paths import HomePaths
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """The first run takes the process's signals; give them back."""
-    kept = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGHUP)]
+    kept = [(number, signal.getsignal(number)) for number in services.STOPS]
     yield
     for number, handler in kept:
         signal.signal(number, handler)
@@ -160,6 +170,19 @@ def test_a_keeper_replaces_what_ends_and_stops_only_what_it_started(paths: HomeP
     assert replaced != [worker]
     assert after == ([], [server])
     assert program_pids(SERVER, paths) == []
+
+
+def test_a_signal_is_held_back_until_the_block_is_left() -> None:
+    """Between starting a child and remembering it nothing may come: then it comes, once."""
+    seen: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: seen.append("came"))
+
+    with uninterrupted():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        during = list(seen)
+
+    assert (during, seen) == ([], ["came"])
 
 
 def test_a_keeper_gives_up_on_a_program_that_does_not_stay(paths: HomePaths) -> None:
