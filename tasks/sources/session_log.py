@@ -7,9 +7,11 @@ are; everything is still redacted again on the way in. The folder belongs to one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from storage import session_log
+from storage.errors import SourceUnavailable
 from storage.paths import ProjectPaths
 from storage.records import JsonValue, SourceCursor
 from storage.session_log import Said
@@ -34,6 +36,9 @@ class SessionLogSource:
         return [str(path) for path in transcripts(self._folder)]
 
     def read(self, cursor: SourceCursor, *, limit: int) -> Window:
+        # Nothing in a line says whose it is: the folder does, so no other folder is read.
+        if Path(cursor.locator).parent != self._folder:
+            raise SourceUnavailable("not a file of this project's own log")
         return read_window(
             cursor, lambda _: _Translator(), limit=limit, max_line_bytes=self._max_line_bytes
         )
