@@ -97,6 +97,7 @@ MAX_FILE_BYTES = 4_194_304
 KEPT_FILES = 3
 LOG_NAME = "worker.log"
 _PLAIN: Final = re.compile(r"[^\w.:@|/+ -]")
+_ALL_PLAIN: Final = re.compile(r"[\w.:@|/+ -]*").fullmatch
 
 
 class RotatingFile:
@@ -111,14 +112,15 @@ class RotatingFile:
         self._kept = kept
         self._lock = threading.Lock()
         self._fd = self._open()
+        self._size = os.fstat(self._fd).st_size
 
     def write(self, text: str) -> int:
         """Append; a full disk loses the line, never the work that it tells of."""
         data = text.encode("utf-8", "replace")
         with self._lock, suppress(OSError, Unavailable):
-            if os.fstat(self._fd).st_size + len(data) > self._max_bytes:
+            if self._size + len(data) > self._max_bytes:
                 self._rotate()
-            os.write(self._fd, data)
+            self._size += os.write(self._fd, data)
         return len(text)
 
     def flush(self) -> None:
@@ -146,7 +148,7 @@ class RotatingFile:
         self._path.rename(self._path.with_name(f"{self._path.name}.1"))
         fresh = self._open()
         os.close(self._fd)
-        self._fd = fresh
+        self._fd, self._size = fresh, 0
 
 
 def configure(
@@ -191,7 +193,8 @@ def keep_plain(_logger: object, _method: str, event: MutableMapping[str, Any]) -
         if isinstance(value, bool | int | float):
             kept[key] = value
         elif isinstance(value, str) and key in WORDS:
-            kept[key] = _PLAIN.sub("?", value)[:MAX_WORD_CHARS]
+            plain = value if _ALL_PLAIN(value) else _PLAIN.sub("?", value)
+            kept[key] = plain[:MAX_WORD_CHARS]
     if kept.get("event") not in EVENTS:
         kept["event"] = "log.unlisted"
     return kept

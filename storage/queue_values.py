@@ -14,6 +14,7 @@ PEEK: Final = "SELECT value FROM huey_values WHERE key = ?"
 PEEK_MANY: Final = (
     "SELECT key, value FROM huey_values WHERE key IN (SELECT value FROM json_each(?))"
 )
+ANY: Final = "SELECT 1 FROM huey_values LIMIT 1"
 PUT: Final = """
 INSERT INTO huey_values (key, value, set_at) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, set_at = excluded.set_at
@@ -36,6 +37,11 @@ def peek(db: apsw.Connection, key: str) -> bytes | None:
     """The value of a key."""
     rows = db.execute(PEEK, (key,)).fetchall()
     return cast("bytes", rows[0][0]) if rows else None
+
+
+def any_value(db: apsw.Connection) -> bool:
+    """Whether there is a key at all."""
+    return bool(db.execute(ANY).fetchall())
 
 
 def peek_many(db: apsw.Connection, keys_json: str) -> dict[str, bytes]:

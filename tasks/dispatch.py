@@ -1,11 +1,12 @@
 """From a kind of job to its body, and from a lease to everything that the body may use.
 
 Bodies are imported when they first run: a worker that only syncs never loads an encoder. Settings
-are read for every job, so a change needs no restart.
+are looked at for every job, so a change needs no restart.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,15 @@ ROUTES: Final[Mapping[JobKind, Route]] = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Settings, and the files as they were when these were read."""
+
+    files: tuple[str, ...]
+    seen: tuple[object, ...]
+    settings: Settings
+
+
 class Dispatch:
     """The table of bodies and what they get."""
 
@@ -72,11 +82,12 @@ class Dispatch:
         self._environment = environment
         self._clock = clock
         self._routes = routes
+        self._runtimes = {kind.value: route.max_runtime_ms for kind, route in routes.items()}
+        self._loaded: dict[ProjectId, _Loaded] = {}
 
     def max_runtime_ms(self, kind: str) -> int:
         """How long a run of this kind may take; kinds that are not ours get an hour."""
-        known = {route.value: self._routes[route].max_runtime_ms for route in self._routes}
-        return known.get(kind, 60 * MINUTE_MS)
+        return self._runtimes.get(kind, 60 * MINUTE_MS)
 
     def run(self, job: ClaimedJob, lease: ActiveLease) -> Done:
         """Run the body of a claimed job.
@@ -104,8 +115,7 @@ class Dispatch:
     @contextmanager
     def _context(self, job: ClaimedJob, lease: Lease) -> Iterator[Context]:
         project = ProjectId(job.project)
-        files = self._paths.project(project) if project else None
-        settings = load_settings(self._paths, self._environment, files)
+        settings = self._settings(project)
         opened: list[Authority] = []
         try:
             yield Context(
@@ -122,6 +132,18 @@ class Dispatch:
         finally:
             for authority in opened:
                 authority.close()
+
+    def _settings(self, project: ProjectId) -> Settings:
+        # Parsed again only when a file changed: two `stat` calls a job.
+        known = self._loaded.get(project)
+        if known is not None and known.seen == tuple(map(_stamp, known.files)):
+            return known.settings
+        paths = self._paths.project(project) if project else None
+        files = [str(self._paths.config), *([str(paths.config)] if paths else [])]
+        seen = tuple(map(_stamp, files))
+        settings = load_settings(self._paths, self._environment, paths)
+        self._loaded[project] = _Loaded(tuple(files), seen, settings)
+        return settings
 
     def _opener(
         self, project: ProjectId, settings: Settings, opened: list[Authority]
@@ -147,7 +169,7 @@ class Dispatch:
             from tasks.llm import budgeted_model
 
             # Shared by all projects, so its limits are the home's, never one project's.
-            home = load_settings(self._paths, self._environment)
+            home = self._settings(ProjectId(""))
             ledger = BudgetLedger(self._queue.file, self._clock, home.budget)
             return budgeted_model(
                 settings.model,
@@ -159,6 +181,14 @@ class Dispatch:
             )
 
         return build
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        info = os.stat(path)  # noqa: PTH116 -- for every job, and half the cost of pathlib's
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_size, info.st_ino
 
 
 def _encoder(settings: Settings) -> Encoder | None:
