@@ -166,6 +166,20 @@ def translated(what: str = "database") -> Iterator[None]:
         raise Unavailable(f"{what}: cannot be used ({cause})") from cause
 
 
+@contextmanager
+def damage_named(what: str) -> Iterator[None]:
+    """Errors of reading a store whose schema was checked: a statement that fails is damage too.
+
+    Raises:
+        Corrupt: a table that must be there is not, or holds what it cannot hold.
+    """
+    with translated(what):
+        try:
+            yield
+        except (apsw.SQLError, apsw.MismatchError, UnicodeDecodeError) as cause:
+            raise Corrupt(f"{what}: not a sound memory ({cause})") from cause
+
+
 def reclaim(db: apsw.Connection) -> None:
     """Rewrite the file without what was deleted, and empty its log.
 

@@ -22,7 +22,13 @@ from storage.authority.port import Appended, Authority, Container, Problem, Veri
 from storage.authority.reads import Reads, Stats
 from storage.clock import Clock
 from storage.config import StorageSettings
-from storage.connection import BUSY_TIMEOUT_MS, open_database, private_directory, transaction
+from storage.connection import (
+    BUSY_TIMEOUT_MS,
+    damage_named,
+    open_database,
+    private_directory,
+    transaction,
+)
 from storage.errors import CapacityExceeded, NotInitialized, Unavailable
 from storage.events import Event, EventDraft
 from storage.paths import ProjectPaths
@@ -185,7 +191,8 @@ class ProjectAuthority:
 
     def verify(self) -> VerifyReport:
         """See the port."""
-        return self._routed(lambda store: store.verify())
+        with damage_named("memory.sqlite"):
+            return self._routed(lambda store: store.verify())
 
     def replay(self) -> int:
         """See the port."""

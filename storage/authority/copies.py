@@ -146,9 +146,8 @@ def unpack(file: Path, folder: Path) -> ProjectPaths:
 
 @contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
-    """A private folder beside the store, gone afterwards; one that a crash left is removed."""
+    """A private folder beside the store, gone afterwards."""
     private_directory(parent)
-    clear_workshops(parent)
     folder = parent / f".work-{os.urandom(6).hex()}"
     folder.mkdir(mode=0o700)
     try:
@@ -175,9 +174,6 @@ def put(staged: ProjectPaths, paths: ProjectPaths, project: ProjectId) -> None:
     store under the old database, which `verify` names and a second run completes.
     """
     private_directory(paths.memory)
-    before = _revision(paths, project)
-    with closing(open_database(staged.database)) as db, transaction(db):
-        marker.raise_revision(db, project, before + 1)
     outgoing = paths.memory / f".work-{os.urandom(6).hex()}"
     incoming = paths.memory / f".work-{os.urandom(6).hex()}"
     if staged.events.is_dir():
@@ -190,22 +186,27 @@ def put(staged: ProjectPaths, paths: ProjectPaths, project: ProjectId) -> None:
     if incoming.is_dir():
         incoming.rename(paths.events)
     sync_directory(paths.memory)
-    _put_database(staged.database, paths.database)
+    put_database(staged, paths, project)
     shutil.rmtree(outgoing, ignore_errors=True)
 
 
-def _put_database(staged: Path, living: Path) -> None:
+def put_database(staged: ProjectPaths, paths: ProjectPaths, project: ProjectId) -> None:
+    """The same for the database alone."""
+    before = _revision(paths, project)
+    with closing(open_database(staged.database)) as db, transaction(db):
+        marker.raise_revision(db, project, before + 1)
+    living = paths.database
     try:
         # Through SQLite, so that other processes see one commit and not a file swapped under them.
         with closing(open_database(living, busy_ms=BUSY_TIMEOUT_MS)) as db:
-            _overwrite(db, staged)
+            _overwrite(db, staged.database)
             db.pragma("journal_mode", "wal")
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     except (Corrupt, Unavailable, apsw.Error):
         # No database at all stands there (or none that SQLite can write): nobody can have it open.
         for left in _companions(living):
             left.unlink(missing_ok=True)
-        replace_file(living, staged.read_bytes())
+        replace_file(living, staged.database.read_bytes())
 
 
 def _overwrite(db: apsw.Connection, staged: Path) -> None:

@@ -39,6 +39,19 @@ FTS_DIFFERENCE: Final = (
     "SELECT (SELECT count(*) FROM slices WHERE rowid NOT IN (SELECT rowid FROM chunks_fts)),"
     " (SELECT count(*) FROM chunks_fts WHERE rowid NOT IN (SELECT rowid FROM slices))"
 )
+COMPARED_WORDS: Final = (
+    "CREATE VIRTUAL TABLE temp.wanted_fts USING fts5 (title, text, content='',"
+    " contentless_delete=1, tokenize=\"ascii tokenchars '_'\")",
+    "CREATE VIRTUAL TABLE temp.found_words USING fts5vocab ('main', 'chunks_fts', 'instance')",
+    "CREATE VIRTUAL TABLE temp.wanted_words USING fts5vocab ('temp', 'wanted_fts', 'instance')",
+)
+_SUMS: Final = (
+    "SELECT term, col, count(*), sum(doc), sum(doc * (offset + 7)) FROM temp.{} GROUP BY term, col"
+)
+DIFFERING_WORDS: Final = tuple(
+    f"{_SUMS.format(one)} EXCEPT {_SUMS.format(other)}"
+    for one, other in (("wanted_words", "found_words"), ("found_words", "wanted_words"))
+)
 NEAREST: Final = (
     "SELECT chunk, vec_distance_L2(vec_int8(embedding), vec_int8(?2)) AS distance FROM vectors"
     " WHERE collection = ?1 ORDER BY distance, chunk LIMIT ?3"
@@ -108,3 +121,21 @@ def faults(db: apsw.Connection) -> list[str]:
     if row is None or row == (0, 0):
         return []
     return [f"full-text index: {row[0]} chunks missing, {row[1]} rows too many"]
+
+
+def content_faults(db: apsw.Connection) -> list[str]:
+    """Where the full-text index does not hold exactly the chunks' words.
+
+    The words of both are summed up by term, so that one wrong byte of an index page shows. `db` is
+    a read-only connection of its own; its temporary tables are used.
+    """
+    db.pragma("query_only", False)
+    for statement in COMPARED_WORDS:
+        db.execute(statement)
+    rows = (
+        (rowid, term_text(str(title)), term_text(str(text)))
+        for rowid, title, text in db.execute(SELECT_NEW, (0,)).fetchall()
+    )
+    db.executemany("INSERT INTO temp.wanted_fts (rowid, title, text) VALUES (?, ?, ?)", rows)
+    differing = sum(1 for statement in DIFFERING_WORDS for _ in db.execute(statement))
+    return [f"full-text index: {differing} words are not what the chunks hold"] if differing else []

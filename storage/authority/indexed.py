@@ -31,7 +31,7 @@ from storage.authority.payloads import job_applied
 from storage.authority.port import Appended, Problem, VerifyReport
 from storage.authority.reads import Reads
 from storage.clock import Clock, utc_day
-from storage.connection import open_readonly, reclaim, translated
+from storage.connection import damage_named, open_readonly, reclaim, translated
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft
 from storage.paths import ProjectPaths
@@ -118,7 +118,8 @@ class IndexedContainer:
         try:
             # A deferred transaction takes its snapshot with its first read.
             marker.header(db, self._project)
-            yield Reads(db)
+            with damage_named("memory.sqlite"):
+                yield Reads(db)
         finally:
             with suppress(apsw.Error):
                 db.execute("ROLLBACK")
@@ -137,6 +138,9 @@ class IndexedContainer:
                 marker.header(db, self._project)
                 sizes = self._backlog.sizes()
             problems = [Problem(check="indexes", detail=f) for f in derived.faults(db)]
+            if not problems:
+                found = derived.content_faults(db)
+                problems = [Problem(check="indexes", detail=f) for f in found]
             return proof.prove(db, self._backlog.events(db, sizes, problems), problems)
         finally:
             db.close(True)

@@ -229,6 +229,9 @@ def _parse(line: bytes, path: Path, at: int, stream: Stream) -> Event:
     except ValueError as cause:
         raise Corrupt(f"{path.name}: the line at byte {at} is not JSON") from cause
     event = parse(document)
+    if event.line() != line.rstrip():
+        # Said in other bytes (an unknown key, another escape) it is not what was written.
+        raise Corrupt(f"{path.name}: the line at byte {at} is not as it was written")
     if event.writer != stream.writer:
         raise Corrupt(f"{path.name}: the line at byte {at} belongs to another writer")
     return event

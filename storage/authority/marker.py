@@ -128,6 +128,19 @@ def load(db: apsw.Connection, owner: ProjectId) -> tuple[Header, Stored | None]:
     return found, stored
 
 
+def owner_is_damaged(db: apsw.Connection, owner: ProjectId) -> bool:
+    """Whether a row that names another owner was written for this one: its digest says so."""
+    with translated("memory.sqlite"):
+        row = db.execute(SELECT_WHOLE).fetchone()
+    if row is None or row[0] == owner:
+        return False
+    if row[2] == INDEXED:
+        return bool(row[4] == indexed_digest(owner))
+    state, vectors = row[5], row[6] if isinstance(row[6], bytes) else None
+    whole = isinstance(state, bytes) and isinstance(row[3], int)
+    return whole and row[4] == digest(owner, _int(row[3]), Stored(bytes(state or b""), vectors))
+
+
 def insert_compact(db: apsw.Connection, owner: ProjectId, stored: Stored) -> None:
     """The first row of a compact authority."""
     first = digest(owner, 1, stored)

@@ -20,6 +20,7 @@ from storage.authority.reads import Reads
 from storage.connection import transaction
 from storage.errors import Corrupt, Invalid
 from storage.events import Event
+from storage.records import digest_of
 from storage.schema import migrate
 
 DERIVED_TABLES: Final = {
@@ -44,6 +45,12 @@ SELECT_ORPHAN_VECTORS: Final = (
     "SELECT count(*) FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM slices c WHERE"
     " c.rowid = v.chunk) OR NOT EXISTS (SELECT 1 FROM collections k WHERE k.name = v.collection"
     " AND k.dims = length(v.embedding))"
+)
+SELECT_COLLECTION_NAMES: Final = "SELECT model, dims, fingerprint, scale, name FROM collections"
+COUNT_UNMARKED_JOBS: Final = (
+    "SELECT count(DISTINCT e.job_id) FROM events e WHERE e.job_id IS NOT NULL"
+    " AND e.recorded_at > (SELECT max(recorded_at) FROM events) - ?"
+    " AND NOT EXISTS (SELECT 1 FROM applied_jobs a WHERE a.job_id = e.job_id)"
 )
 KEEP_VECTORS: Final = (
     "SELECT v.collection, c.chunk_id, v.embedding FROM vectors v JOIN slices c ON c.rowid = v.chunk"
@@ -76,6 +83,7 @@ def prove(db: apsw.Connection, events: Iterable[Event], problems: list[Problem])
         for row in db.execute("PRAGMA integrity_check").fetchall()
         if row[0] != "ok"
     ]
+    problems += _operational_faults(db)
     problems += [
         Problem(check="references", detail=f"a row of {row[0]} points nowhere")
         for row in db.execute("PRAGMA foreign_key_check").fetchall()
@@ -129,6 +137,38 @@ def rederive(db: apsw.Connection, events: Iterable[Event]) -> int:
     for collection, chunk_id, embedding in vectors:
         db.execute(RESTORE_VECTOR, (collection, embedding, chunk_id))
     return count
+
+
+def _operational_faults(db: apsw.Connection) -> list[Problem]:
+    """Tables that history does not decide, as far as they prove themselves."""
+    found = [
+        Problem(check="vectors", detail=f"collection {name} is not what its name says")
+        for model, dims, print_, scale, name in db.execute(SELECT_COLLECTION_NAMES).fetchall()
+        if digest_of(str(model), str(dims), str(print_), f"{scale:g}")[:16] != name
+    ]
+    row = db.execute(COUNT_UNMARKED_JOBS, (reduce.JOB_MEMORY_MS,)).fetchone()
+    if row is not None and row[0]:
+        detail = f"{row[0]} jobs have their effect in history and are not marked as applied"
+        found.append(Problem(check="jobs", detail=detail))
+    return found
+
+
+def unappliable(db: apsw.Connection, events: Iterable[Event]) -> list[str]:
+    """Events that cannot be applied, each left out before the next is tried."""
+    gone = tombstones.skeletons(db)
+    found: list[str] = []
+    with closing(apsw.Connection("")) as scratch:
+        migrate(scratch, "memory")
+        with transaction(scratch):
+            for event in events:
+                scratch.execute("SAVEPOINT one")
+                try:
+                    reduce.apply(scratch, gone.effective(event))
+                except (Invalid, apsw.Error):
+                    scratch.execute("ROLLBACK TO one")
+                    found.append(event.event_id)
+                scratch.execute("RELEASE one")
+    return found
 
 
 def _must_be_sound(faults: list[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from storage import forget as forgetting
 from storage import session_log
-from storage.authority import ProjectAuthority, copies, marker
+from storage.authority import ProjectAuthority, copies, marker, open_authority
 from storage.authority import payloads as say
 from storage.authority.port import Container
 from storage.connection import open_database, open_readonly, transaction
@@ -473,10 +473,8 @@ def test_a_reader_that_pins_old_pages_is_named_and_the_next_run_ends_it(home: Pa
 
 
 def run_quickly(home: Path) -> None:
-    real = forgetting.open_authority
-
     def impatient(*args: Any, **kwargs: Any) -> ProjectAuthority:
-        return real(*args, **kwargs, busy_ms=50)
+        return open_authority(*args, **kwargs, busy_ms=50)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forgetting, "open_authority", impatient)
