@@ -26,12 +26,6 @@ from storage.bounded import (
     within_bytes,
 )
 from storage.errors import Refused
-from storage.observations import (
-    Observation,
-    ObservationKind,
-    admit_observation,
-    observation_from,
-)
 from storage.records import (
     TERMINAL_STANDINGS,
     Document,
@@ -54,16 +48,12 @@ from storage.redaction import is_clean, redact, redact_json
 
 __all__ = [
     "Declaration",
-    "Observation",
-    "ObservationKind",
     "admit_declaration",
     "admit_document",
     "admit_evidence",
     "admit_fact",
-    "admit_observation",
     "admit_statement",
     "admit_tool_result",
-    "observation_from",
     "quotes",
 ]
 
@@ -76,12 +66,15 @@ MAX_LOCATOR_CHARS: Final = 4_096
 MAX_TITLE_CHARS: Final = 1_024
 MAX_URI_CHARS: Final = 4_096
 MAX_ENTITIES: Final = 24
+MAX_EVIDENCE: Final = 32
+"""Quotes that a fact is recorded with; later ones corroborate it."""
 MAX_SUPERSEDES: Final = 32
 MAX_TAGS: Final = 64
 MAX_TAG_KEY_CHARS: Final = 64
 MAX_TAG_VALUE_CHARS: Final = 512
 MAX_METADATA_FIELDS: Final = 64
 
+_FACT_ID: Final = re.compile(r"mem_[A-Za-z0-9_-]{4,60}")
 _NAMESPACE: Final = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 _QUOTE_MARKS: Final = re.compile(r"[\"'`´‘’‚‛“”„‟«»‹›「」『』＂＇*_]+")
 _SPACES: Final = re.compile(r"\s+")
@@ -196,9 +189,17 @@ def admit_fact(
     """
     if standing in TERMINAL_STANDINGS:
         raise Refused("a fact cannot be recorded as already ended")
+    for named in (fact_id, *supersedes):
+        if not _FACT_ID.fullmatch(named):
+            raise Refused(f"{named[:80]!r} is not the id of a fact")
+    if len(evidence) > MAX_EVIDENCE:
+        raise Refused(f"a fact is recorded with at most {MAX_EVIDENCE} quotes")
     if len(supersedes) > MAX_SUPERSEDES:
         raise Refused(f"a fact supersedes at most {MAX_SUPERSEDES} others")
+    if fact_id in supersedes:
+        raise Refused("a fact cannot supersede itself")
     interval("a fact", valid_at, invalid_at)
+    triple = _triple(subject, predicate, object)
     strong = any(
         item.provenance in (Provenance.NATIVE_OBSERVATION, Provenance.DECLARED) for item in evidence
     )
@@ -217,9 +218,9 @@ def admit_fact(
         valid_at=valid_at,
         recorded_at=instant("recorded_at", recorded_at),
         invalid_at=invalid_at,
-        subject=_short("subject", subject),
-        predicate=_short("predicate", predicate),
-        object=_short("object", object),
+        subject=triple[0],
+        predicate=triple[1],
+        object=triple[2],
         entities=_entities(entities),
         supersedes=tuple(supersedes),
         tags=_tags(tags or {}),
@@ -341,6 +342,18 @@ def _short(what: str, text: str, max_chars: int = MAX_NAME_CHARS) -> str:
     kept = redact(clean(text))
     if len(kept) > max_chars:
         raise Refused(f"{what}: {len(kept)} characters, at most {max_chars} are kept")
+    return kept
+
+
+def _triple(subject: str, predicate: str, object_: str) -> tuple[str, str, str]:
+    kept = (
+        _short("subject", subject),
+        _short("predicate", predicate),
+        _short("object", object_),
+    )
+    if not is_clean(" ".join(kept)):
+        # A name and its value, which apart are ordinary words.
+        raise Refused("the parts of a fact together hold something credential-shaped")
     return kept
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from storage import statements
 from storage.admission import (
+    MAX_EVIDENCE,
     admit_declaration,
     admit_evidence,
     admit_fact,
@@ -160,7 +161,7 @@ class Intake:
                 fact_id=identity,
                 kind=kind,
                 statement=statement,
-                evidence=evidence,
+                evidence=evidence[:MAX_EVIDENCE],
                 valid_at=at,
                 recorded_at=self.now,
                 confidence=confidence,

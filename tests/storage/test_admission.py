@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,16 +9,12 @@ from hypothesis import strategies as st
 from storage import admission
 from storage.admission import (
     MAX_STATEMENT_BYTES,
-    Observation,
-    ObservationKind,
     admit_declaration,
     admit_document,
     admit_evidence,
     admit_fact,
-    admit_observation,
     admit_statement,
     admit_tool_result,
-    observation_from,
     quotes,
 )
 from storage.clock import MAX_AT
@@ -79,14 +73,6 @@ def test_secrets_are_redacted_at_every_door() -> None:
         a_fact(statement=said, subject=said, tags={"k": said}, entities=[Entity(name=said)]),
         a_document(text=said, title=said, uri=f"https://x.example/?token={SECRET}"),
         a_document(metadata=metadata),
-        admit_observation(
-            ObservationKind.FAILURE,
-            said,
-            detail=said,
-            session_id="s",
-            observed_at=AT,
-            provenance=Provenance.AGENT_REPORT,
-        ),
     ]
 
     assert SECRET not in repr(admitted)
@@ -236,55 +222,3 @@ def test_a_document_out_of_bounds_is_refused(changes: dict[str, object]) -> None
 def test_unstorable_characters_are_replaced() -> None:
     """Lone surrogates and NUL become U+FFFD: SQLite and UTF-8 can hold the rest."""
     assert admit_statement("a\ud800b\0c") == "a\ufffdb\ufffdc"
-
-
-def test_an_observation_survives_its_log_line() -> None:
-    """Written and read back it is the same; its id is keyed on session and wording."""
-    seen = admit_observation(
-        ObservationKind.FAILURE,
-        "npm ERR! 語",
-        session_id="s1",
-        observed_at=AT,
-        provenance=Provenance.NATIVE_OBSERVATION,
-        tool="bash",
-        tool_call_id="c1",
-        host="pi",
-        detail="npm install",
-        line=7,
-    )
-
-    again = observation_from(json.loads(seen.line_bytes()))
-
-    assert again == seen
-    assert isinstance(again, Observation)
-    assert again.observation_id == seen.observation_id
-    assert b"\n" not in seen.line_bytes()
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        None,
-        [],
-        {"v": 2},
-        {"v": 1},
-        {"v": 1, "kind": "gossip"},
-        {"v": 1, "kind": "failure", "text": 3},
-    ],
-)
-def test_a_line_that_is_no_observation_is_refused(document: JsonValue) -> None:
-    """A log that anyone may have edited is not believed."""
-    with pytest.raises(Refused):
-        observation_from(document)
-
-
-def test_a_native_observation_names_its_tool() -> None:
-    """Native provenance without a tool is refused."""
-    with pytest.raises(Refused):
-        admit_observation(
-            ObservationKind.FAILURE,
-            "boom",
-            session_id="s",
-            observed_at=AT,
-            provenance=Provenance.NATIVE_OBSERVATION,
-        )

@@ -48,7 +48,7 @@ def _record(
         else admit_evidence(statement, origin=Origin.IMPORTED_SOURCE, source=source, observed_at=at)
     )
     fact = admit_fact(
-        fact_id=FactId("mem_" + name),
+        fact_id=FactId(f"mem_{name:0>4}"),
         kind=kind,
         statement=statement,
         evidence=[evidence],
