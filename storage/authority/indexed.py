@@ -288,6 +288,10 @@ class IndexedContainer:
             self.header()
             with translated("memory.sqlite"):
                 yield self._db
+        except BaseException:
+            # Also where SQLite has rolled back by itself (a full disk): our trigger went with it.
+            self._following = False
+            raise
         finally:
             if self._db.in_transaction:
                 self._following = False
