@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -35,7 +36,22 @@ VERBS: dict[str, str] = {
     "recall": "ops.commands.memory",
     "learned": "ops.commands.memory",
     "facts": "ops.commands.memory",
-    "remember": "ops.commands.memory",
+    "remember": "ops.commands.note",
+    "sync": "ops.commands.note",
+    "feedback": "ops.commands.forget",
+    "forget": "ops.commands.forget",
+    "evidence": "ops.commands.records",
+    "documents": "ops.commands.records",
+    "history": "ops.commands.records",
+    "verify": "ops.commands.upkeep",
+    "repair": "ops.commands.upkeep",
+    "rebuild": "ops.commands.upkeep",
+    "replay": "ops.commands.upkeep",
+    "promote": "ops.commands.upkeep",
+    "backup": "ops.commands.keeping",
+    "restore": "ops.commands.keeping",
+    "export": "ops.commands.keeping",
+    "import": "ops.commands.keeping",
     "host": "ops.commands.host",
     "doctor": "ops.commands.doctor",
     "redact": "ops.commands.text",
@@ -55,7 +71,9 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        found = getattr(importlib.import_module(VERBS[cmd_name]), cmd_name)
+        # `import` is a word of Python: its function bears an underscore.
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        found = getattr(importlib.import_module(VERBS[cmd_name]), name)
         assert isinstance(found, click.Command)
         return found
 

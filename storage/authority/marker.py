@@ -14,7 +14,7 @@ from typing import Final
 
 import apsw
 
-from storage.connection import translated
+from storage.connection import damage_named, translated
 from storage.errors import Corrupt, MemorydError, NewerSchema, NotInitialized, Stale, WrongOwner
 from storage.records import ProjectId
 
@@ -96,11 +96,7 @@ def header(db: apsw.Connection, owner: ProjectId) -> Header:
     Raises:
         NotInitialized, WrongOwner, NewerSchema, Corrupt
     """
-    with translated("memory.sqlite"):
-        try:
-            row = db.execute(SELECT_HEADER).fetchone()
-        except apsw.SQLError as cause:
-            raise NotInitialized("the memory file of this project is empty") from cause
+    row = _row(db, SELECT_HEADER)
     return _checked(row, owner)
 
 
@@ -110,11 +106,7 @@ def load(db: apsw.Connection, owner: ProjectId) -> tuple[Header, Stored | None]:
     Raises:
         NotInitialized, WrongOwner, NewerSchema, Corrupt
     """
-    with translated("memory.sqlite"):
-        try:
-            row = db.execute(SELECT_WHOLE).fetchone()
-        except apsw.SQLError as cause:
-            raise NotInitialized("the memory file of this project is empty") from cause
+    row = _row(db, SELECT_WHOLE)
     found = _checked(row, owner)
     assert row is not None
     if found.mode == INDEXED:
@@ -208,6 +200,16 @@ def digest(owner: ProjectId, revision: int, stored: Stored) -> str:
 def indexed_digest(owner: ProjectId) -> str:
     """What the digest column holds once the row only marks."""
     return hashlib.sha256(f"{owner}\0{FORMAT}\0indexed".encode()).hexdigest()
+
+
+def _row(db: apsw.Connection, statement: str) -> apsw.SQLiteValues | None:
+    with damage_named("memory.sqlite"):
+        try:
+            return db.execute(statement).fetchone()
+        except apsw.SQLError as cause:
+            if not exists(db):
+                raise NotInitialized("the memory file of this project is empty") from cause
+            raise
 
 
 def _checked(row: apsw.SQLiteValues | None, owner: ProjectId) -> Header:

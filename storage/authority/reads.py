@@ -124,6 +124,8 @@ SELECT_DEFERRED: Final = (
     " ORDER BY d.deferred_at, d.statement_id"
 )
 SELECT_APPLIED: Final = "SELECT 1 FROM applied_jobs WHERE job_id = ?"
+SELECT_FORGOTTEN: Final = "SELECT 1 FROM forgotten WHERE id = ? LIMIT 1"
+SELECT_USEFULNESS: Final = "SELECT used, helpful, wrong, stale FROM usefulness WHERE fact_id = ?"
 SELECT_STATS: Final = (
     "SELECT (SELECT count(*) FROM events),"
     " (SELECT count(*) FROM documents WHERE deleted_at IS NULL),"
@@ -238,6 +240,15 @@ class Reads:
     def is_applied(self, job_id: str) -> bool:
         """Whether this job's effect is already here."""
         return self.db.execute(SELECT_APPLIED, (job_id,)).fetchone() is not None
+
+    def is_forgotten(self, identity: str) -> bool:
+        """Whether a fact, document, quote or statement of this id was forgotten for good."""
+        return self.db.execute(SELECT_FORGOTTEN, (identity,)).fetchone() is not None
+
+    def counts(self, fact_id: FactId) -> tuple[int, int, int, int]:
+        """How often a fact was used, helpful, wrong, stale."""
+        row = self.db.execute(SELECT_USEFULNESS, (fact_id,)).fetchone()
+        return (0, 0, 0, 0) if row is None else (row[0], row[1], row[2], row[3])
 
     def stats(self) -> Stats:
         """Counts."""

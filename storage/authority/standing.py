@@ -98,7 +98,12 @@ def _documents(reads: Reads) -> Iterator[tuple[Document, int]]:
     for document in reads.documents():
         if document.namespace == FACT_NAMESPACE:
             continue
-        row = reads.db.execute(SELECT_RECORDED, (document.key,)).fetchone()
-        if row is None or not isinstance(row[0], int):
-            raise Invalid("a document without a time")
-        yield document, row[0]
+        yield document, recorded_at_of(reads, document)
+
+
+def recorded_at_of(reads: Reads, document: Document) -> int:
+    """When a document of this snapshot was recorded."""
+    row = reads.db.execute(SELECT_RECORDED, (document.key,)).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise Invalid("a document without a time")
+    return row[0]
