@@ -69,15 +69,15 @@ def _around(place: str, known: AbstractSet[str], same: SameFolder) -> tuple[str,
     exact = next((folder for folder in around if folder in known), None)
     if exact == place:
         return place, place
-    folded: dict[str, list[str]] = {}
-    for folder in known:
-        folded.setdefault(fold(folder), []).append(folder)
+    # Where `place` may lie in another spelling of a known folder; nearly always nowhere.
+    wanted = {fold(folder) for folder in around}
+    alike = [folder for folder in known if fold(folder) in wanted]
     for folder in around:
         if folder == exact:
             return folder, folder
-        for alike in folded.get(fold(folder), ()):
-            if same(alike, folder):
-                return alike, folder
+        for other in alike:
+            if fold(other) == fold(folder) and same(other, folder):
+                return other, folder
     return None
 
 

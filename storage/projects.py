@@ -61,11 +61,8 @@ def lookup(home: HomePaths, cwd: Path, *, same: SameFolder = same_folder) -> Bin
     Raises:
         Corrupt, Unavailable: as `bindings`.
     """
-    found = {str(binding.location): binding for binding in bindings(home)}
-    if not found:
-        return None
-    holder = nearest(os.path.realpath(cwd), found.keys(), same=same)
-    return None if holder is None else found[holder]
+    place = os.path.realpath(cwd)
+    return registry.find(home, lambda known: nearest(place, known, same=same))
 
 
 def bind(

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -69,6 +70,20 @@ def read(home: HomePaths) -> Registry:
     """
     raw = _read_bytes(home)
     return Registry(0, ()) if raw is None else _parse(raw)
+
+
+def find(home: HomePaths, choose: Callable[[AbstractSet[str]], str | None]) -> Binding | None:
+    """The binding whose location `choose` picks of all; no other is built.
+
+    Raises:
+        Corrupt, Unavailable: as `read`.
+    """
+    raw = _read_bytes(home)
+    if raw is None:
+        return None
+    _, items = _checked(raw)
+    chosen = choose(items.keys())
+    return None if chosen is None else _from_json(items[chosen])
 
 
 def change(
@@ -142,6 +157,16 @@ def _write(home: HomePaths, registry: Registry) -> None:
 
 
 def _parse(raw: bytes) -> Registry:
+    revision, items = _checked(raw)
+    return Registry(revision, tuple(_from_json(item) for item in items.values()))
+
+
+def _checked(raw: bytes) -> tuple[int, dict[str, Mapping[str, JsonValue]]]:
+    """The revision, and the proven entries by location.
+
+    Raises:
+        Corrupt: anything about the file is not as it must be.
+    """
     try:
         envelope = json.loads(raw)
         if envelope["schemaVersion"] != SCHEMA_VERSION:
@@ -150,14 +175,15 @@ def _parse(raw: bytes) -> Registry:
         revision = envelope["revision"]
         if not holds(payload, envelope["contentHash"]):
             raise Corrupt("the project registry fails its checksum; refusing to infer from it")
-        found = tuple(_from_json(item) for item in payload["bindings"])
+        found = [_proven(item) for item in payload["bindings"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise Corrupt("the project registry is malformed; refusing to infer from it") from cause
     if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
         raise Corrupt("the project registry has no revision; refusing to infer from it")
-    if len({binding.location for binding in found}) != len(found):
+    items = dict(found)
+    if len(items) != len(found):
         raise Corrupt("the project registry binds one folder twice; refusing to infer from it")
-    return Registry(revision, found)
+    return revision, items
 
 
 def _to_json(binding: Binding) -> dict[str, JsonValue]:
@@ -179,23 +205,38 @@ def _to_json(binding: Binding) -> dict[str, JsonValue]:
     return written
 
 
-def _from_json(item: Mapping[str, JsonValue]) -> Binding:
-    project, checkout = item["projectId"], item["checkoutId"]
-    source, created = item["source"], item["createdAt"]
+def _proven(item: Mapping[str, JsonValue]) -> tuple[str, Mapping[str, JsonValue]]:
+    """An entry with its location, its types and ids checked; a prompt waits, so no more is built.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: it is no entry.
+    """
+    location, project, checkout = item["location"], item["projectId"], item["checkoutId"]
     if not isinstance(project, str) or not PROJECT_ID.fullmatch(project):
         raise ValueError("not the id of a project")
     if not isinstance(checkout, str) or not _CHECKOUT_ID.fullmatch(checkout):
         raise ValueError("not the id of a checkout")
-    if source not in {"memory", "legacy"} or type(created) is not int:
+    if item["source"] not in {"memory", "legacy"} or type(item["createdAt"]) is not int:
         raise ValueError("an unknown source, or no instant")
+    for place in (location, *_list(item.get("formerLocations"))):
+        if not isinstance(place, str) or not place.startswith("/") or "\0" in place:
+            raise ValueError("a location is not an absolute path")
+    _repository(item.get("repository"))
+    return str(location), item
+
+
+def _from_json(item: Mapping[str, JsonValue]) -> Binding:
+    """The binding of a proven entry."""
+    created = item["createdAt"]
+    assert isinstance(created, int)
     return Binding(
-        location=_absolute(item["location"]),
-        project_id=ProjectId(project),
-        checkout_id=checkout,
-        source="legacy" if source == "legacy" else "memory",
+        location=Path(str(item["location"])),
+        project_id=ProjectId(str(item["projectId"])),
+        checkout_id=str(item["checkoutId"]),
+        source="legacy" if item["source"] == "legacy" else "memory",
         created_at=created,
         repository=_repository(item.get("repository")),
-        former=tuple(_absolute(place) for place in _list(item.get("formerLocations"))),
+        former=tuple(Path(str(place)) for place in _list(item.get("formerLocations"))),
     )
 
 
@@ -209,12 +250,6 @@ def _repository(item: JsonValue) -> Repository | None:
         remote=_string(item.get("remote", "")),
         subfolder=_string(item.get("subfolder", "")),
     )
-
-
-def _absolute(value: JsonValue) -> Path:
-    if not isinstance(value, str) or "\0" in value or not Path(value).is_absolute():
-        raise ValueError("a location is not an absolute path")
-    return Path(value)
 
 
 def _list(value: JsonValue) -> Sequence[JsonValue]:
