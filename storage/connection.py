@@ -24,6 +24,10 @@ MINIMUM_SQLITE = (3, 51, 3)
 
 Durability = Literal["FULL", "NORMAL", "OFF"]
 BUSY_TIMEOUT_MS = 5_000
+LONGEST_NAP_S = 0.000_8
+SHORTEST_NAP_S = 0.000_1
+EASY_MS = 4.0
+HURRY_MS = 1_000.0
 
 
 def check_sqlite() -> None:
@@ -110,17 +114,22 @@ def _settle(db: apsw.Connection, busy_ms: int) -> None:
 
 
 def _randomised_wait(busy_ms: int) -> Callable[[int], bool]:
-    # SQLite's own handler backs off to 100 ms without fairness and starves waiters behind fsyncs;
-    # short random naps cut the p99 of contended commits several times.
+    # SQLite's own handler backs off to 100 ms without fairness and starves waiters behind fsyncs.
+    # Here naps are random, and shorter the longer one has waited: the oldest asks most often, so
+    # it is the likeliest to be next. Who waits for seconds waits for no queue and need not hurry.
     started: list[float] = [0.0]
 
     def wait(count: int) -> bool:
         now = time.monotonic()
         if count == 0:
             started[0] = now
-        if (now - started[0]) * 1000 >= busy_ms:
+        waited_ms = (now - started[0]) * 1000
+        if waited_ms >= busy_ms:
             return False
-        time.sleep(random.uniform(0.0002, 0.0008))  # noqa: S311 -- spreads waiters, no secret
+        longest_s = LONGEST_NAP_S
+        if waited_ms < HURRY_MS:
+            longest_s = max(SHORTEST_NAP_S, LONGEST_NAP_S / (1 + (waited_ms / EASY_MS) ** 2))
+        time.sleep(random.uniform(longest_s / 4, longest_s))  # noqa: S311 -- spreads, no secret
         return True
 
     return wait
