@@ -3,7 +3,8 @@
 Both sides are whole processes: enqueuers that time each call, and a real consumer with one thread.
 FULL and NORMAL mean that enqueues and endings are both written so; `shipped` is each side as it
 comes: FULL for stock, FULL enqueues with NORMAL endings for memoryd. Ratios of rates are ours over
-stock's: 1 is as fast; `enqueue_p99_ratio` is a ratio of times: smaller is better.
+stock's: 1 is as fast. `enqueue_p99_ratio` is a ratio of times, smaller is better: six processes
+enqueue at random moments beside a busy consumer.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ Side = Literal["memoryd", "stock"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "memoryd")
 LEVELS: Final = ("FULL", "NORMAL")
 ENQUEUERS: Final = 3
+CROWD: Final = 6
+CROWD_PAUSE_S: Final = 0.005
+"""Callers come at random moments: in a tight loop, the one that starves the others hides it."""
 WAKES: Final = 40
 WAKE_PAUSE_S: Final = 0.15
 HOOKS: Final = 50
@@ -127,6 +131,7 @@ class Bench:
         cycle.say()
         rates.cycle.append(_pace(cycle.figures()["ran_ns"]))
         self._mixed(side, rates, enqueues, endings)
+        self._crowd(side, rates, enqueues, endings)
 
     def _mixed(self, side: Side, rates: Rates, enqueues: str, endings: str) -> None:
         home, each = self._home(), self._jobs // 2
@@ -137,8 +142,21 @@ class Bench:
         for part in (consumer, *crowd):
             part.say()
         for part in crowd:
-            rates.contended_ns += part.figures()["took_ns"]
+            part.figures()
         rates.mixed.append(_pace(consumer.figures()["ran_ns"]))
+
+    def _crowd(self, side: Side, rates: Rates, enqueues: str, endings: str) -> None:
+        home, each = self._home(), self._jobs // 4
+        consumer = self._start(side, "consume", home, endings, each * CROWD).ready()
+        crowd = [
+            self._start(side, "enqueue", home, enqueues, each, str(CROWD_PAUSE_S)).ready()
+            for _ in range(CROWD)
+        ]
+        for part in (consumer, *crowd):
+            part.say()
+        for part in crowd:
+            rates.contended_ns += part.figures()["took_ns"]
+        consumer.figures()
 
     def _wakes(self) -> tuple[list[float], float]:
         home = self._home()
@@ -214,6 +232,8 @@ class Bench:
         mine_ms, theirs_ms = _ms(ours.contended_ns, 0.99), _ms(stock.contended_ns, 0.99)
         figures["enqueue_p99_ratio"] = round(mine_ms / theirs_ms, 3) if theirs_ms else 0.0
         figures["memoryd_enqueue_p99_ms"], figures["stock_enqueue_p99_ms"] = mine_ms, theirs_ms
+        figures["memoryd_enqueue_max_ms"] = _ms(ours.contended_ns, 1)
+        figures["stock_enqueue_max_ms"] = _ms(stock.contended_ns, 1)
         return figures
 
 

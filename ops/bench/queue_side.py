@@ -1,12 +1,14 @@
 """One process of the queue's bench, on memoryd's side: it enqueues, or it consumes.
 
-Run as `python -I -m ops.bench.queue_side ROLE HOME DURABILITY COUNT`. Says `ready`, waits for a line,
-works, and answers with one JSON object. The stock side (`queue_stock`) speaks the same way.
+Run as `python -I -m ops.bench.queue_side ROLE HOME DURABILITY COUNT`. Says `ready`, waits
+for a line, works, and answers with one JSON object. `queue_stock` speaks the same way.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
 import sys
 import threading
 import time
@@ -51,14 +53,18 @@ class Counted:
 
 
 def enqueue(home: HomePaths, durability: Durability, count: int, *, pause_s: float = 0.0) -> None:
-    """Enqueue one job at a time and say how long each took, in nanoseconds."""
+    """Enqueue one job at a time and say how long each took, in nanoseconds.
+
+    `pause_s` is the mean of the random time between two.
+    """
+    chance = random.Random(os.getpid())  # noqa: S311 -- spreads calls, no secret
     queue = open_queue(home, clock=SystemClock(), enqueue_durability=durability)
     name = f"{time.monotonic_ns()}"
     wait_for_start()
     took = []
     for number in range(count):
         if pause_s:
-            threading.Event().wait(pause_s)
+            threading.Event().wait(pause_s * 2 * chance.random())
         started = time.monotonic_ns()
         queue.enqueue(
             [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 STOCK: Final = """
-import json, sys, threading, time
+import json, random, sys, threading, time
 from huey import Huey, SqliteHuey
 from huey.storage import SqliteStorage
 
@@ -46,7 +46,7 @@ if role == "enqueue":
     took = []
     for _ in range(count):
         if pause_s:
-            time.sleep(pause_s)
+            time.sleep(pause_s * 2 * random.random())
         began = time.monotonic_ns()
         noop(began)
         took.append(time.monotonic_ns() - began)
