@@ -32,6 +32,20 @@ def authority(invocation: Invocation, documents: int, singles: int, folder: Path
     show(invocation.as_json, figures, [pairs((name, _said(figures[name])) for name in figures)])
 
 
+@bench.command()
+@click.option("--rounds", type=click.IntRange(1, 100), default=3)
+@click.option("--jobs", type=click.IntRange(40, 100_000), default=300)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Work in here.")
+@shared_options()
+def queue(invocation: Invocation, rounds: int, jobs: int, folder: Path | None) -> None:
+    """Enqueue, run and wake up, beside SQLite's queue of Huey as it is shipped."""
+    from ops.bench.queue import Bench
+
+    with tempfile.TemporaryDirectory(prefix="memoryd-bench-", dir=folder) as made:
+        figures = Bench(Path(made), rounds=rounds, jobs=jobs).run(_tell)
+    show(invocation.as_json, figures, [pairs((name, _said(figures[name])) for name in figures)])
+
+
 def _tell(what: str) -> None:
     console(stderr=True).print(f"Measuring {what} ...")
 
