@@ -83,10 +83,11 @@ def write(
     unfinished = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")
     try:
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | NOFOLLOW, 0o600))
-        with closing(open_readonly(paths.database)) as source:
-            _copy_pages(source, project, unfinished, progress)
-        _complete(unfinished, paths, project, made_at)
-        check(unfinished)
+        with translated(target.name):
+            with closing(open_readonly(paths.database)) as source:
+                _copy_pages(source, project, unfinished, progress)
+            _complete(unfinished, paths, project, made_at)
+            check(unfinished)
         _sync(unfinished)
         # A hard link refuses an existing name, which a rename would overwrite.
         os.link(unfinished, target)
@@ -130,7 +131,7 @@ def unpack(file: Path, folder: Path) -> ProjectPaths:
     db = open_database(paths.database, create=True, shrinkable=True)
     try:
         with closing(open_readonly(file)) as source, translated(file.name):
-            with db.backup("main", source, "main") as work:
+            with _copying(db, source) as work:
                 while not work.done:
                     work.step(STEP_PAGES)
             _write_journal(source, paths)
@@ -213,7 +214,7 @@ def _overwrite(db: apsw.Connection, staged: Path) -> None:
     with (
         closing(open_readonly(staged)) as source,
         translated(),
-        db.backup("main", source, "main") as work,
+        _copying(db, source) as work,
     ):
         while not work.done:
             work.step(-1)
@@ -228,7 +229,7 @@ def _copy_pages(
         marker.header(source, project)
         db = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            with db.backup("main", source, "main") as work:
+            with _copying(db, source) as work:
                 while not work.done:
                     work.step(STEP_PAGES)
                     if progress is not None:
@@ -236,7 +237,18 @@ def _copy_pages(
             db.pragma("journal_mode", "delete")
         finally:
             db.close(True)
-            source.execute("ROLLBACK")
+            with suppress(apsw.Error):
+                source.execute("ROLLBACK")
+
+
+@contextmanager
+def _copying(into: apsw.Connection, source: apsw.Connection) -> Iterator[apsw.Backup]:
+    """A page copy; apsw's own `with` turns a step's failure into a SystemError."""
+    work = into.backup("main", source, "main")
+    try:
+        yield work
+    finally:
+        work.close(True)
 
 
 def _complete(copy: Path, paths: ProjectPaths, project: ProjectId, made_at: int) -> None:
