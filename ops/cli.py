@@ -54,6 +54,7 @@ VERBS: dict[str, str] = {
     "import": "ops.commands.keeping",
     "host": "ops.commands.host",
     "doctor": "ops.commands.doctor",
+    "eval": "ops.commands.evaluation",
     "redact": "ops.commands.text",
     "completion": "ops.commands.text",
     "bench": "ops.commands.bench",

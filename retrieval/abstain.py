@@ -21,9 +21,14 @@ from typing import Final
 from retrieval.candidates import Candidate
 from retrieval.exact import NAMED
 from retrieval.fusion import UNCONFIRMED
+from retrieval.results import Scores
 
-WORDS_SHARE: Final = 0.2
-ADMITTED: Final = 0.34
+WORDS: Final = 0.27
+MEANING: Final = 0.73
+TOPIC: Final = 2.14
+TOPIC_CAP: Final = 0.15
+"""A store may be about one thing alone: then its subject by itself must not convince."""
+ADMITTED: Final = 0.51
 """What the best text must reach when there is a cosine."""
 ADMITTED_BY_WORDS: Final = 0.45
 """Coverage that the best text must reach when there is none."""
@@ -31,8 +36,10 @@ LEAST_WORDS: Final = 2
 """So many words of the question must be there, unless it has fewer: one rare word is a chance."""
 LITERAL: Final = 0.3
 """What a literal found as it stands adds, times its exact score."""
-FOLLOWS: Final = 0.08
+FOLLOWS: Final = 0.12
 """How far below the bar a text may stay once another one has convinced."""
+REPLIES: Final = 0.05
+"""How much less an answer convinces than the line of its session that asks what was asked."""
 
 
 def accepted(ranked: Sequence[Candidate]) -> list[Candidate]:
@@ -45,13 +52,20 @@ def accepted(ranked: Sequence[Candidate]) -> list[Candidate]:
 
 def margin(candidate: Candidate) -> float:
     """How far the candidate is above the bar (0 = just enough)."""
-    scores = candidate.scores
-    if scores.exact >= NAMED:
+    if candidate.scores.exact >= NAMED:
         return 1.0
+    own = _margin(candidate, candidate.scores)
+    if candidate.asked_by is None:
+        return own
+    return max(own, _margin(candidate, candidate.asked_by) - REPLIES)
+
+
+def _margin(candidate: Candidate, scores: Scores) -> float:
     trust = UNCONFIRMED if candidate.unconfirmed else 1.0
     literal = LITERAL * scores.exact
     if scores.dense is not None:
-        agreed = WORDS_SHARE * scores.coverage + (1 - WORDS_SHARE) * max(0.0, scores.dense)
+        topic = TOPIC * min(max(candidate.background, 0.0), TOPIC_CAP)
+        agreed = WORDS * scores.coverage + MEANING * max(0.0, scores.dense) + topic
         return (agreed + literal) * trust - ADMITTED
     enough = candidate.matched >= min(LEAST_WORDS, candidate.asked) or scores.exact > 0
     return (scores.coverage + literal) * trust - ADMITTED_BY_WORDS if enough else -1.0

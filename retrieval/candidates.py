@@ -18,3 +18,7 @@ class Candidate:
     matched: int
     """Those that the text has (by at least half of their weight)."""
     unconfirmed: bool = False
+    background: float = 0.0
+    """Mean cosine of that question with all texts: how much the store is about its subject."""
+    asked_by: Scores | None = None
+    """The scores of the line right before it in its session, where that line asks something."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from retrieval.fusion import Basis
 from storage.errors import MemorydError
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ class DenseLeg:
         if self.matrix is None or vector is None:
             return None, 0
         return self.matrix.cosines(vector, texts=len(eligible), eligible=eligible)
+
+    def basis(self, vector: Floats | None, maximum: float) -> Basis:
+        """What the scores of one question are measured against."""
+        if self.matrix is None or vector is None:
+            return Basis(maximum)
+        return Basis(maximum, *self.matrix.background.of(vector))
 
     def fill(self, vector: Floats | None, cosines: Scores | None, among: Numbers) -> None:
         """Compute what the 1-bit scan left out, for the texts of a shortlist."""

@@ -8,7 +8,7 @@ in the store: the few that are shown are read, and checked again, at the end of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from retrieval.door import UNCONFIRMED
 from retrieval.eligibility import Interval, document_interval, fact_interval
 from retrieval.matrix import Matrix, build_matrix
 from retrieval.postings import Postings, PostingsBuilder
+from retrieval.structure import Place, Structure, StructureBuilder, place_of
 from storage.clock import MAX_AT
 from storage.records import Collection, Document, Fact, fact_document_key
 from storage.terms import terms
@@ -53,6 +54,8 @@ class IndexSnapshot:
     kind_names: tuple[str, ...]
     named: dict[str, Numbers]
     """Chunk id, external id, fact id or URI, case-folded, to positions."""
+    structure: Structure | None = None
+    """Which texts stand in sessions; None when none does."""
 
     @property
     def size(self) -> int:
@@ -64,7 +67,8 @@ class IndexSnapshot:
         columns = self.rowids.nbytes + self.starts.nbytes + self.ends.nbytes
         flags = self.unconfirmed.nbytes + self.spaces.nbytes + self.kinds.nbytes
         vectors = self.matrix.nbytes if self.matrix else 0
-        return self.postings.nbytes + vectors + columns + flags + 260 * len(self.named)
+        around = self.structure.nbytes if self.structure else 0
+        return self.postings.nbytes + vectors + columns + flags + around + 260 * len(self.named)
 
     def eligible(
         self, at: int, *, namespaces: Names[str] | None = None, kinds: Names[str] | None = None
@@ -95,7 +99,7 @@ def build_index(
     facts = {fact_document_key(fact.fact_id): fact for fact in reads.facts()}
     headers = {doc.key: _header(doc, facts.get(doc.key)) for doc in reads.documents()}
     columns = _Columns()
-    postings = PostingsBuilder()
+    postings, structure = PostingsBuilder(), StructureBuilder()
     for chunk in reads.chunks():
         header = headers.get(chunk.document_key)
         if header is None or header.interval is None:
@@ -103,9 +107,11 @@ def build_index(
         # A fact's title repeats its kind or its words: counting it again would skew short texts.
         title = "" if header.is_fact else chunk.title
         postings.add(analyzer(chunk.text), analyzer(title))
+        structure.add(len(columns.rowids), header.place, chunk.text)
         columns.add(chunk.rowid, header, chunk.chunk_id)
     matrix = _matrix(reads, collection, columns.rowids) if collection else None
-    return columns.snapshot(generation, postings.build(), matrix)
+    snapshot = columns.snapshot(generation, postings.build(), matrix)
+    return replace(snapshot, structure=structure.build(snapshot.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,7 @@ class _Header:
     namespace: str
     kind: str
     names: tuple[str, ...]
+    place: Place | None = None
 
 
 def _header(document: Document, fact: Fact | None) -> _Header:
@@ -136,6 +143,7 @@ def _header(document: Document, fact: Fact | None) -> _Header:
         namespace=document.namespace,
         kind=document.kind,
         names=names,
+        place=place_of(document),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from retrieval.background import Background, background_of
 from retrieval.quantize import quantize, unpacked
 from storage.records import Collection
 
@@ -45,11 +46,13 @@ class Matrix:
     """float32[n]: the Euclidean length of each int8 row, never 0."""
     codes: Codes | None
     """uint64[dims / 64, n]: sign bits in columns; None while every row is compared."""
+    background: Background
 
     @property
     def nbytes(self) -> int:
         codes = self.codes.nbytes if self.codes is not None else 0
-        return self.owners.nbytes + self.rows.nbytes + self.lengths.nbytes + codes
+        rows = self.owners.nbytes + self.rows.nbytes + self.lengths.nbytes
+        return rows + codes + self.background.nbytes
 
     def cosines(self, query: Floats, *, texts: int, eligible: Flags) -> tuple[Scores, int]:
         """(float32[texts] cosines with NO_VECTOR where none was computed, how many were)."""
@@ -121,4 +124,5 @@ def build_matrix(collection: Collection, owners: Sequence[int], rows: Sequence[b
         lengths[start : start + _BLOCK] = np.sqrt(np.einsum("ij,ij->i", block, block))
     lengths[lengths == 0] = 1.0
     codes = sign_codes(whole) if len(rows) > PREFILTER_FROM else None
-    return Matrix(collection, np.array(owners, dtype=np.int32), whole, lengths, codes)
+    background = background_of(whole, lengths)
+    return Matrix(collection, np.array(owners, dtype=np.int32), whole, lengths, codes, background)

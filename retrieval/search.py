@@ -8,7 +8,7 @@ what is shown is read from the store and checked again. Read only, no clock of i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from retrieval.assembly import assemble
 from retrieval.candidates import Candidate
 from retrieval.dense import open_leg
 from retrieval.exact import exact_scores
-from retrieval.fusion import fuse_arrays, fused_score
+from retrieval.fusion import Basis, settled
 from retrieval.lexical import WeighedQuestion, coverage, lexical_scores, weigh
 from retrieval.matrix import NO_VECTOR
 from retrieval.query import Query, parse_query
@@ -97,10 +97,12 @@ def rank(
         spent.on_lexical(int(np.count_nonzero(lexical)), clock.lap())
         vector = dense.vectors[number] if dense.vectors else None
         cosines, compared = dense.cosines(vector, eligible)
-        shortlist = _shortlist(lexical, cosines, eligible, exact)
-        dense.fill(vector, cosines, shortlist)
+        legs_of = _Legs(dense.basis(vector, weighed.maximum), lexical, cosines)
+        around = _around(index, legs_of.fused())
+        shortlist = _shortlist(legs_of, around, eligible, exact)
+        dense.fill(vector, cosines, _looked_at(index, shortlist))
         spent.on_dense(compared, clock.lap())
-        for found in _judged(index, weighed, lexical, cosines, shortlist, exact):
+        for found in _judged(index, weighed, legs_of, around, shortlist, exact):
             held = best.get(found.rowid)
             if held is None or found.scores.fused > held.scores.fused:
                 best[found.rowid] = found
@@ -129,48 +131,93 @@ class _Spent:
         return [lexical, dense]
 
 
-def _shortlist(
-    lexical: Floats, cosines: Floats | None, eligible: Flags, exact: dict[int, float]
-) -> Numbers:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Legs:
+    """What the legs say about every text, for one question."""
+
+    basis: Basis
+    lexical: Floats
+    cosines: Floats | None
+
+    def fused(self) -> Floats:
+        return self.basis.fused_arrays(self.lexical, self.cosines)
+
+    def cosine(self, at: int) -> float | None:
+        value = NO_VECTOR if self.cosines is None else self.cosines[at]
+        return None if value == NO_VECTOR else float(value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Around:
+    """Every text's score by itself, and what its session makes of it."""
+
+    own: Floats
+    whole: Floats
+
+    def gain(self, at: int) -> float:
+        return float(self.whole[at] - self.own[at])
+
+
+def _around(index: IndexSnapshot, own: Floats) -> _Around:
+    return _Around(own, index.structure.spread(own) if index.structure else own)
+
+
+def _shortlist(legs: _Legs, around: _Around, eligible: Flags, exact: dict[int, float]) -> Numbers:
     """int32[n], ascending: the texts worth a closer look."""
-    fused = fuse_arrays(lexical, cosines)
-    chosen = top(fused, SHORTLIST)
+    chosen = top(around.whole, SHORTLIST)
     chosen = chosen[eligible[chosen]]
-    if cosines is not None and len(chosen):
+    if legs.cosines is not None and len(chosen):
         # A text that the 1-bit scan left out has only its lexical half yet.
-        chosen = np.union1d(chosen, top(lexical, SHORTLIST))
+        chosen = np.union1d(chosen, top(legs.lexical, SHORTLIST))
     if exact:
         chosen = np.union1d(chosen, np.fromiter(exact, dtype=np.int32))
     return np.sort(chosen).astype(np.int32)
 
 
+def _looked_at(index: IndexSnapshot, shortlist: Numbers) -> Numbers:
+    """The shortlist and the lines that stand before it in a session and ask something."""
+    if index.structure is None:
+        return shortlist
+    asking = index.structure.asked_by[shortlist]
+    return np.union1d(shortlist, asking[asking >= 0]).astype(np.int32)
+
+
 def _judged(
     index: IndexSnapshot,
     weighed: WeighedQuestion,
-    lexical: Floats,
-    cosines: Floats | None,
+    legs: _Legs,
+    around: _Around,
     shortlist: Numbers,
     exact: dict[int, float],
 ) -> list[Candidate]:
-    covered = coverage(index.postings, weighed, shortlist)
-    found = []
-    for row, at in enumerate(shortlist):
-        cosine = None if cosines is None else float(cosines[at])
-        unconfirmed = bool(index.unconfirmed[at])
-        scores = Scores(
-            fused=0.0,
-            lexical=float(lexical[at]),
-            dense=None if cosine is None or cosine == float(NO_VECTOR) else cosine,
-            exact=exact.get(int(at), 0.0),
-            coverage=float(covered.share[row]),
+    looked_at = _looked_at(index, shortlist)
+    covered = coverage(index.postings, weighed, looked_at)
+    asked_by = None if index.structure is None else index.structure.asked_by
+    judged = {
+        int(at): legs.basis.fused(
+            Scores(
+                fused=0.0,
+                lexical=float(legs.lexical[at]),
+                dense=legs.cosine(int(at)),
+                coverage=float(covered.share[row]),
+            )
         )
+        for row, at in enumerate(looked_at)
+    }
+    words = dict(zip(looked_at.tolist(), covered.words.tolist(), strict=True))
+    found = []
+    for at in shortlist.tolist():
+        unconfirmed = bool(index.unconfirmed[at])
+        scores = replace(judged[at], fused=judged[at].fused + around.gain(at))
         found.append(
             Candidate(
                 rowid=int(index.rowids[at]),
-                scores=fused_score(scores, unconfirmed=unconfirmed),
+                scores=settled(scores, exact=exact.get(at, 0.0), unconfirmed=unconfirmed),
                 asked=len(weighed.words),
-                matched=int(covered.words[row]),
+                matched=words[at],
                 unconfirmed=unconfirmed,
+                background=legs.basis.mean if legs.cosines is not None else 0.0,
+                asked_by=None if asked_by is None else judged.get(int(asked_by[at])),
             )
         )
     return found

@@ -18,7 +18,7 @@ from retrieval.candidates import Candidate
 from retrieval.door import Door
 from retrieval.exact import NAMED, add_literal, is_specific, names_in
 from retrieval.fulltext import FulltextShelf, has_fulltext, holds_more_than
-from retrieval.fusion import fused_score
+from retrieval.fusion import Basis, settled
 from retrieval.lexical import WeighedQuestion, weigh
 from retrieval.pages import Page, ScannedShelf, Shelf
 from retrieval.query import Query, parse_query
@@ -85,16 +85,15 @@ def _rank(shelf: Shelf, query: Query, door: Door) -> list[Candidate]:
         for lexical, page in scored[:SHORTLIST]:
             found = _judge(page, weighed, lexical)
             held = judged.get(found.rowid)
-            if held is None or found.scores.lexical > held.scores.lexical:
+            if held is None or found.scores.fused > held.scores.fused:
                 judged[found.rowid] = found
     exact = _exact(shelf, query, pages, door)
     final = []
     for at in judged.keys() | exact.keys():
         unconfirmed = door.is_unconfirmed(pages[at].chunk.document_key)
         found = judged.get(at) or _unmatched(at)
-        scores = replace(found.scores, exact=exact.get(at, 0.0))
-        fused = fused_score(scores, unconfirmed=unconfirmed)
-        final.append(replace(found, scores=fused, unconfirmed=unconfirmed))
+        scores = settled(found.scores, exact=exact.get(at, 0.0), unconfirmed=unconfirmed)
+        final.append(replace(found, scores=scores, unconfirmed=unconfirmed))
     return sorted(final, key=lambda found: (-found.scores.fused, found.rowid))
 
 
@@ -118,7 +117,7 @@ def _judge(page: Page, weighed: WeighedQuestion, lexical: float) -> Candidate:
     covered = share / weighed.weight if weighed.weight > 0 else 0.0
     return Candidate(
         rowid=page.chunk.rowid,
-        scores=Scores(fused=0.0, lexical=lexical, coverage=covered),
+        scores=Basis(weighed.maximum).fused(Scores(fused=0.0, lexical=lexical, coverage=covered)),
         asked=len(weighed.words),
         matched=matched,
     )
