@@ -68,7 +68,7 @@ def back_up(
     """
     now = clock.now_ms()
     folder = private_directory(folder_of(paths))
-    file = target if target is not None else folder / f"{_stamp(now)}.sqlite"
+    file = target if target is not None else _free(folder, f"{_stamp(now)}", ".sqlite")
     with file_lock(paths.memory / LOCK_NAME):
         copies.clear_workshops(folder)
         found: list[VerifyReport] = []
@@ -138,7 +138,7 @@ def keep_living(paths: ProjectPaths, project: ProjectId, why: str, clock: Clock)
         Unavailable: no copy can be written; nothing may be replaced then.
     """
     now = clock.now_ms()
-    target = private_directory(folder_of(paths)) / f"{why}-{_stamp(now)}.sqlite"
+    target = _free(private_directory(folder_of(paths)), f"{why}-{_stamp(now)}", ".sqlite")
     try:
         copies.write(paths, project, target, made_at=now, check=lambda _: None)
     except Corrupt:
@@ -149,12 +149,7 @@ def keep_living(paths: ProjectPaths, project: ProjectId, why: str, clock: Clock)
 def quarantine_store(paths: ProjectPaths, now: int) -> Path:
     """The damaged database and its journal, copied byte by byte into the quarantine."""
     folder = private_directory(paths.memory / "quarantine")
-    target = folder / f"store-{_stamp(now)}"
-    number = 1
-    while target.exists():
-        number += 1
-        target = folder / f"store-{_stamp(now)}-{number}"
-    private_directory(target)
+    target = private_directory(_free(folder, f"store-{_stamp(now)}"))
     for end in ("", "-wal"):
         source = paths.database.with_name(paths.database.name + end)
         if source.is_file():
@@ -218,6 +213,15 @@ def _follow_container(
 def _require_owner(made: CopyInfo, project: ProjectId) -> None:
     if made.project != project:
         raise WrongOwner(f"this backup belongs to {made.project}, not to {project}")
+
+
+def _free(folder: Path, name: str, end: str = "") -> Path:
+    """A name in the folder that nothing has yet."""
+    target, number = folder / f"{name}{end}", 1
+    while target.exists():
+        number += 1
+        target = folder / f"{name}-{number}{end}"
+    return target
 
 
 def _stamp(now: int) -> str:

@@ -66,7 +66,7 @@ def open_database(
         private_directory(path.parent)
         _create_private(path)
     _require_private_file(path)
-    with translated(str(path.name)):
+    with damage_named(str(path.name)):
         db = apsw.Connection(
             str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
         )
@@ -91,7 +91,7 @@ def open_readonly(path: Path, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connect
     """
     check_sqlite()
     _require_private_file(path)
-    with translated(str(path.name)):
+    with damage_named(str(path.name)):
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW)
         _settle(db, busy_ms)
         db.pragma("query_only", True)

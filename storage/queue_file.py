@@ -28,7 +28,7 @@ from storage.connection import (
 )
 from storage.errors import Busy, Corrupt, Unavailable
 from storage.paths import HomePaths
-from storage.schema import current_version, migrate, require_current
+from storage.schema import current_version, keep_copy, migrate, require_current
 
 APPLICATION_ID = 1835363697
 CHECKPOINT_ON_CLOSE_BYTES = 4_194_304
@@ -269,6 +269,6 @@ def _prepare(paths: HomePaths) -> None:
             return
         db = open_database(paths.queue, create=True)
         try:
-            migrate(db, "queue")
+            migrate(db, "queue", before_first=lambda found: keep_copy(paths.queue, found))
         finally:
             db.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Literal
 
 import apsw
 
-from storage.connection import transaction, translated
+from storage.atomic import sync_directory
+from storage.connection import open_database, open_readonly, transaction, translated
 from storage.errors import Corrupt, NewerSchema
 
 Family = Literal["memory", "queue"]
@@ -67,11 +69,41 @@ def require_current(db: apsw.Connection, family: Family, what: str) -> None:
         raise Corrupt(f"{what}: schema {found} needs migration to {wanted}")
 
 
+def keep_copy(path: Path, found: int) -> Path:
+    """A private copy of a whole file under its old schema, proven, beside it; made once.
+
+    Raises:
+        Corrupt: the file, and so its copy, is damaged; nothing may be migrated.
+        Unavailable: there is no room for it.
+    """
+    target = path.with_name(f"{path.stem}.pre-{found + 1}{path.suffix}")
+    if target.exists():
+        return target
+    unfinished = target.with_name(f".{target.name}.tmp")
+    unfinished.unlink(missing_ok=True)
+    db = open_database(unfinished, create=True)
+    try:
+        with translated(path.name):
+            with closing(open_readonly(path)) as source, db.backup("main", source, "main") as work:
+                while not work.done:
+                    work.step(-1)
+            sound = db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            db.pragma("journal_mode", "delete")
+    finally:
+        db.close(True)
+    if not sound:
+        unfinished.unlink()
+        raise Corrupt(f"{path.name}: damaged, so it was not migrated")
+    unfinished.replace(target)
+    sync_directory(target.parent)
+    return target
+
+
 def migrate(
     db: apsw.Connection,
     family: Family,
     *,
-    before_first: Callable[[int], None] | None = None,
+    before_first: Callable[[int], object] | None = None,
 ) -> int:
     """Bring a database to the current version; returns the version found.
 

@@ -45,11 +45,11 @@ COMPARED_WORDS: Final = (
     "CREATE VIRTUAL TABLE temp.found_words USING fts5vocab ('main', 'chunks_fts', 'instance')",
     "CREATE VIRTUAL TABLE temp.wanted_words USING fts5vocab ('temp', 'wanted_fts', 'instance')",
 )
-_SUMS: Final = (
-    "SELECT term, col, count(*), sum(doc), sum(doc * (offset + 7)) FROM temp.{} GROUP BY term, col"
-)
 DIFFERING_WORDS: Final = tuple(
-    f"{_SUMS.format(one)} EXCEPT {_SUMS.format(other)}"
+    f"SELECT term, col, count(*), sum(doc), sum(doc * (offset + 7)) FROM temp.{one}"
+    " GROUP BY term, col EXCEPT"
+    f" SELECT term, col, count(*), sum(doc), sum(doc * (offset + 7)) FROM temp.{other}"
+    " GROUP BY term, col"
     for one, other in (("wanted_words", "found_words"), ("found_words", "wanted_words"))
 )
 NEAREST: Final = (
