@@ -1,6 +1,6 @@
-"""Waiting until one project's background work is done, with something to see meanwhile.
+"""Waiting until the background work of a project, or of all, is done, with something to see.
 
-Owns what "done" means: nothing of the project runs, is due, or comes back soon after a failure.
+Owns what "done" means: nothing of it runs, is due, or comes back soon after a failure.
 Work that waits for a model, a budget or a person is not waited for. Reads only, and looks at the
 rows when another process has committed, not more often.
 """
@@ -36,7 +36,7 @@ _OPEN = (JobState.AVAILABLE, JobState.LEASED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where the work of one project stands."""
+    """Where the work stands."""
 
     pending: tuple[JobView, ...]
     """Jobs that run, are due, or come back soon."""
@@ -56,8 +56,8 @@ class Progress:
         return f"{self.finished} done, {len(self.pending)} to do{doing}{again}"
 
 
-def look(db: apsw.Connection, project: ProjectId, now: int, *, since: int = 0) -> Progress:
-    """Where the project's work stands now; what ended before `since` is not spoken of."""
+def look(db: apsw.Connection, project: ProjectId | None, now: int, *, since: int = 0) -> Progress:
+    """Where the work of a project (None: of all) stands; what ended before `since` is left out."""
     listed = list_jobs(db, project=project, limit=MAX_LISTED)
     jobs = [job for job in listed if job.finished_at is None or job.finished_at >= since]
     still = [job for job in jobs if job.state in _OPEN]
@@ -83,14 +83,16 @@ def _is_lost(job: JobView) -> bool:
 
 def wait_drained(
     paths: HomePaths,
-    project: ProjectId,
+    project: ProjectId | None,
     clock: Clock,
     *,
     between: Callable[[Progress], None],
     since: int = 0,
     patience_s: float = PATIENCE_S,
 ) -> Progress:
-    """Return once the project's work is done; `between` hears of every change and every look.
+    """Return once the work of the project (None: of all) is done.
+
+    `between` hears of every change and every look.
 
     Raises:
         Unavailable: nothing changed for `patience_s`.

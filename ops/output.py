@@ -6,12 +6,15 @@ control characters and rich's own markup; neither acts here). Leaves what to say
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from storage.clock import iso
 from storage.records import JsonValue
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PIPED_WIDTH = 160
-"""Columns when nobody's terminal decides: wide enough that paths stay whole."""
+"""Columns when nobody's terminal (or COLUMNS) decides: wide enough that paths stay whole."""
+MIN_WIDTH = 40
+_PADDING = re.compile(r"[ \t]+(?=\n)")
 
 
 def write_json(value: Mapping[str, JsonValue], stream: TextIO | None = None) -> None:
@@ -47,13 +52,32 @@ def printable(text: str) -> str:
     return "".join(shown)
 
 
+class _Unpadded(io.TextIOBase):
+    """A pipe or a file for a console: the blanks that fill a column up do not reach it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_PADDING.sub("", text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
 def console(*, stderr: bool = False) -> Console:
     """A rich console for foreign text: no markup, no emoji codes, no guessing of highlights."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else PIPED_WIDTH
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width)
+    if stream.isatty():
+        return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    wide = os.environ.get("COLUMNS", "")
+    width = max(MIN_WIDTH, int(wide)) if wide.isdecimal() else PIPED_WIDTH
+    # Any: TextIOBase is the IO[str] that rich asks for, but typeshed does not say so.
+    piped: Any = _Unpadded(stream)
+    return Console(file=piped, markup=False, emoji=False, highlight=False, width=width)
 
 
 def styled(text: str, style: str = "") -> Text:
@@ -65,10 +89,9 @@ def styled(text: str, style: str = "") -> Text:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A light table: a header line, no box; long cells fold instead of losing their end."""
-    from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         # A column named ">n" holds numbers.
         right = column.startswith(">")

@@ -26,7 +26,7 @@ from ops.commands.project import repository_root
 from ops.drain import Progress, wait_drained
 from ops.exits import Exit, failure_of
 from ops.invocation import Invocation, invoked
-from ops.lessons import Lesson, lessons_of, newest_first
+from ops.lessons import Lesson, known, lessons_of, newest_first
 from ops.material import (
     SAMPLE_QUESTION,
     found_transcripts,
@@ -232,8 +232,8 @@ def _stats(invocation: Invocation, project: Project) -> Stats:
 
 def _lessons(invocation: Invocation, project: Project) -> list[Lesson]:
     with opened(invocation, project) as authority, authority.read() as reads:
-        facts = reads.facts(as_of=invocation.clock.now_ms())
-        return lessons_of(reads, newest_first(facts))
+        facts = reads.facts()
+        return lessons_of(reads, newest_first(known(facts)), facts)
 
 
 def summary(

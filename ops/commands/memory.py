@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +25,10 @@ from ops.project import current_project, opened
 from storage.clock import DAY_MS, parse_instant, utc_day
 from storage.errors import Invalid
 from storage.records import Fact, JsonValue
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 class Day(click.ParamType[int]):
     """A date or an instant; a date alone means its end, so that the day itself is included."""
@@ -82,9 +87,9 @@ def _not_shown(more: int, ended: int) -> list[str]:
     return left + ([f"{replaced}: ops learned --all"] if ended else [])
 
 
-def _dossiers(lessons: list[Lesson], facts: list[Fact]) -> list[object]:
+def _dossiers(lessons: list[Lesson], facts: list[Fact]) -> list[RenderableType | str]:
     known_by_id = {str(fact.fact_id): fact for fact in facts}
-    shown: list[object] = []
+    shown: list[RenderableType | str] = []
     for lesson in lessons:
         shown += [*([""] if shown else []), pairs(dossier(lesson, known_by_id))]
     return shown
@@ -95,9 +100,7 @@ def _dossiers(lessons: list[Lesson], facts: list[Fact]) -> list[object]:
 @click.option("--as-of", type=Day(), help="What held at this date (UTC).")
 @click.option("--all", "everything", is_flag=True, help="Ended and contradicted facts too.")
 @shared_options(project=True)
-def facts(
-    invocation: Invocation, fact_id: str | None, as_of: int | None, everything: bool
-) -> None:
+def facts(invocation: Invocation, fact_id: str | None, as_of: int | None, everything: bool) -> None:
     """List what is known; with ID (or how it begins), everything about that one fact."""
     project = current_project(invocation)
     with opened(invocation, project) as authority, authority.read() as reads:
@@ -150,9 +153,7 @@ def recall(
     project = current_project(invocation)
     with opened(invocation, project) as authority, authority.read() as reads:
         waits = backlog(invocation, reads, project.paths)
-    answer = ask_patiently(
-        invocation, project, " ".join(question), as_of=as_of, explain=explain
-    )
+    answer = ask_patiently(invocation, project, " ".join(question), as_of=as_of, explain=explain)
     if block_only and not invocation.as_json:
         if not answer.block:
             reason = answer.recall.reason or "no match"
