@@ -54,12 +54,15 @@ class Day(click.ParamType[int]):
 @click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option("--all", "everything", is_flag=True, help="What was replaced since, too.")
 @click.option("--why", is_flag=True, help="Every quote, the rule, the times, what it replaced.")
+@click.option("--as-of", type=Day(), help="Only what had been learned by this date (UTC).")
 @shared_options(project=True)
-def learned(invocation: Invocation, limit: int, everything: bool, why: bool) -> None:
+def learned(
+    invocation: Invocation, limit: int, everything: bool, why: bool, as_of: int | None
+) -> None:
     """Show what was learned last, why it counts, and where it was said."""
     project = current_project(invocation)
     with opened(invocation, project) as authority, authority.read() as reads:
-        facts = reads.facts()
+        facts = [item for item in reads.facts() if as_of is None or item.recorded_at <= as_of]
         wanted = facts if everything else known(facts)
         lessons = lessons_of(reads, newest_first(wanted)[:limit], facts)
         waits = backlog(invocation, reads, project.paths)
