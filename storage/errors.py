@@ -35,6 +35,10 @@ class ModelUnavailable(Transient):
     """The model endpoint did not answer as agreed; the dispatched call stays charged."""
 
 
+class QuotaSpent(ModelUnavailable):
+    """The provider says that our quota there is spent, in whatever words."""
+
+
 class Snooze(MemorydError):
     """The work must wait without using up an attempt (outcome: snooze)."""
 
@@ -50,6 +54,10 @@ class BudgetExhausted(Snooze):
 
 class MissingModel(Snooze):
     """No model is configured for work that needs one."""
+
+
+class ProviderPaused(Snooze):
+    """The model's provider refused us lately; nothing is sent until a probe finds it well."""
 
 
 class Invalid(MemorydError):

@@ -59,6 +59,8 @@ EVENTS: Final = frozenset(
         "budget.exhausted",
         "model.called",
         "model.failed",
+        "model.paused",
+        "model.resumed",
         "source.scanned",
         "source.unavailable",
         "authority.appended",

@@ -18,7 +18,7 @@ from storage.budget import BudgetLedger
 from storage.clock import Clock
 from storage.config import Settings, load_settings
 from storage.errors import UnknownJob
-from storage.jobs import JobKind
+from storage.jobs import JobKind, class_name
 from storage.leases import ClaimedJob
 from storage.paths import HomePaths
 from storage.queue import JobQueue
@@ -166,7 +166,8 @@ class Dispatch:
 
     def _model(self, job: ClaimedJob, settings: Settings) -> Callable[[], LanguageModel]:
         def build() -> LanguageModel:
-            from tasks.llm import budgeted_model
+            from storage.circuits import Breaker
+            from tasks.llm import Purpose, budgeted_model
 
             # Shared by all projects, so its limits are the home's, never one project's.
             home = self._settings(ProjectId(""))
@@ -174,10 +175,14 @@ class Dispatch:
             return budgeted_model(
                 settings.model,
                 ledger,
+                Breaker(self._queue.file, self._clock),
                 self._environment,
-                kind=JobKind(job.kind),
-                project=ProjectId(job.project),
-                job_id=job.job_id,
+                Purpose(
+                    kind=job.kind,
+                    project=job.project,
+                    job_id=job.job_id,
+                    work_class=class_name(job.priority),
+                ),
             )
 
         return build

@@ -29,6 +29,7 @@ from storage.errors import (
     LeaseLost,
     MemorydError,
     MissingModel,
+    ProviderPaused,
     Snooze,
     SourceUnavailable,
     UnknownJob,
@@ -358,6 +359,8 @@ def _reason(cause: Exception) -> str:
             return "budget"
         case MissingModel():
             return "model"
+        case ProviderPaused():
+            return "provider"
         case ConfigError():
             return "settings"
         case SourceUnavailable():

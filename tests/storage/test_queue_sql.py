@@ -12,6 +12,7 @@ import pytest
 from storage import (
     activity,
     budget,
+    circuits,
     leases,
     queue_control,
     queue_line,
@@ -26,8 +27,8 @@ from storage.schema import migrations
 from tests.support import ManualClock
 
 MODULES = (
-    activity, budget, leases, queue_control, queue_line, queue_values, queue_views, schedules,
-    spool,
+    activity, budget, circuits, leases, queue_control, queue_line, queue_values, queue_views,
+    schedules, spool,
 )  # fmt: skip
 VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
@@ -68,10 +69,10 @@ def test_the_migrations_make_exactly_the_schema_that_is_shipped(home: Path) -> N
         ).fetchall()
     }
 
-    assert len(migrations("queue")) == queue.file.db.pragma("user_version") == 1
+    assert len(migrations("queue")) == queue.file.db.pragma("user_version") == 2
     assert tables == {
         "jobs", "pauses", "last_success", "budget_windows", "reservations", "schedules", "fired",
-        "activity", "watermarks", "spooled", "huey_values",
+        "activity", "watermarks", "spooled", "huey_values", "circuits",
     }  # fmt: skip
     strict = queue.file.db.execute(
         "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"

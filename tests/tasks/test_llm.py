@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from retrieval.endpoint import Endpoint, is_loopback
 from storage.budget import BudgetLedger
+from storage.circuits import Breaker
 from storage.config import BudgetSettings, ModelSettings
 from storage.errors import (
     BudgetExhausted,
@@ -28,7 +29,7 @@ from storage.errors import (
 from storage.paths import HomePaths
 from storage.queue import JobQueue, open_queue
 from tasks.analyst_model import bundle, parse_answer, read_with_model
-from tasks.llm import LanguageModel, budgeted_model, upper_bound
+from tasks.llm import LanguageModel, Purpose, budgeted_model, upper_bound
 from tasks.sources import AssistantMessage, Record, ToolResult, UserMessage
 from tests.learning import ScriptedModel
 from tests.support import ManualClock
@@ -111,12 +112,14 @@ def ledger(home: Path) -> Iterator[BudgetLedger]:
         )
 
 
+PURPOSE = Purpose(kind="analyze", project="p_1", job_id="j-1")
+
+
 def _model(server: _Server, ledger: BudgetLedger, *, key: str = "") -> LanguageModel:
     settings = ModelSettings(provider="openai", name="m-1", base_url=server.url, timeout_s=2)
     environment = {"MEMORYD_MODEL_KEY": key} if key else {}
-    return budgeted_model(
-        settings, ledger, environment, kind="analyze", project="p_1", job_id="j-1"
-    )
+    breaker = Breaker(ledger._file, ledger._clock)
+    return budgeted_model(settings, ledger, breaker, environment, PURPOSE)
 
 
 def _answer(text: str = "fine", **more: object) -> Reply:
@@ -241,7 +244,7 @@ def test_a_model_that_cannot_be_used_is_missing(
 ) -> None:
     """Not configured, half configured, no key, plain HTTP abroad: work waits, visibly."""
     with pytest.raises(MissingModel):
-        budgeted_model(settings, ledger, {}, kind="k", project="p", job_id="j")
+        budgeted_model(settings, ledger, Breaker(ledger._file, ledger._clock), {}, PURPOSE)
 
 
 def test_plain_http_is_for_this_machine_only() -> None:
