@@ -18,6 +18,7 @@ from storage.authority.reads import Reads
 from storage.errors import Invalid, SourceUnavailable, Stale
 from storage.events import EventDraft
 from storage.jobs import JobKind, JobSpec, Priority
+from storage.log import get_logger
 from storage.outcomes import Outcomes
 from storage.records import JsonValue, SourceCursor
 from tasks.analyst import propose
@@ -61,8 +62,10 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         return Finished(successors=(*more, *_follow_ups(context, waiting)), note="was applied")
     try:
         window = adapter.read(cursor, limit=WINDOW_BYTES if reader == RULES else MODEL_WINDOW_BYTES)
-    except SourceUnavailable:
+    except SourceUnavailable as cause:
+        get_logger().warning("source.unavailable", adapter=adapter_name, error=type(cause).__name__)
         return Finished(note="the source is gone")
+    get_logger().info("source.scanned", adapter=adapter_name, records=len(window.records))
     lesson = (_by_rules if reader == RULES else _by_model)(context, adapter, window)
     after = lesson.after
     if after == cursor:

@@ -14,6 +14,7 @@ from storage.authority.port import Authority
 from storage.authority.reads import Reads
 from storage.errors import Invalid, Stale
 from storage.events import EventDraft
+from storage.log import get_logger
 from tasks.context import Context
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ def commit(
 
         context.lease.check()
         try:
-            authority.append(drafts, stamp=context.lease.stamp, guard=guard)
+            _append(context, authority, drafts, guard)
         except Moved:
             continue
         except Invalid:
@@ -59,3 +60,23 @@ def commit(
             continue
         return result
     raise Moved
+
+
+def _append(
+    context: Context,
+    authority: Authority,
+    drafts: Sequence[EventDraft],
+    guard: Callable[[], None],
+) -> None:
+    before, started = authority.container, context.clock.boot_ms()
+    done = authority.append(drafts, stamp=context.lease.stamp, guard=guard)
+    took = context.clock.boot_ms() - started
+    if done.applied:
+        get_logger().info("authority.appended", events=done.events, duration_ms=took)
+    if authority.container != before:
+        get_logger().info(
+            "authority.promoted",
+            container=authority.container,
+            events=done.events,
+            duration_ms=took,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import structlog
 from storage.errors import Unavailable
 from storage.log import EVENTS, LOG_NAME, RotatingFile, configure, get_logger, keep_plain
 from storage.paths import HomePaths
+from tasks.lease import Outcome
+from tests.conftest import ROOT
 from tests.support import ManualClock
 
 
@@ -116,3 +119,16 @@ def test_a_full_file_moves_aside_and_old_ones_go(tmp_path: Path) -> None:
     assert names == ["x.log", "x.log.1", "x.log.2"]
     assert all(entry.stat().st_size <= 100 for entry in path.parent.iterdir())
     assert path.read_text().splitlines()[-1].endswith("29")
+
+
+def test_every_listed_event_is_logged_somewhere() -> None:
+    """The list promises nothing that no line of the program says."""
+    packages = ("storage", "retrieval", "tasks", "hooks", "ops")
+    sources = [ROOT / "worker.py", *(f for name in packages for f in (ROOT / name).rglob("*.py"))]
+    said = {f"job.{outcome.value}" for outcome in Outcome}
+    for path in sources:
+        if path != ROOT / "storage/log.py":
+            said |= EVENTS & set(re.findall(r'"([a-z]+\.[a-z_]+)"', path.read_text("utf-8")))
+    by_the_log_itself = {"library.reported", "log.unlisted"}
+
+    assert said | by_the_log_itself >= EVENTS
