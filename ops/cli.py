@@ -10,8 +10,10 @@ import difflib
 import importlib
 import keyword
 import os
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -22,6 +24,7 @@ from storage.errors import MemorydError
 
 PROGRAM = "ops"
 COMPLETE_VARIABLE = "_OPS_COMPLETE"
+_EXTRA = re.compile(r"unexpected extra arguments? \((.+)\)")
 
 VERBS: dict[str, str] = {
     "init": "ops.commands.project",
@@ -33,6 +36,7 @@ VERBS: dict[str, str] = {
     "jobs": "ops.commands.jobs",
     "leases": "ops.commands.jobs",
     "dead": "ops.commands.jobs",
+    "health": "ops.commands.health",
     "budget": "ops.commands.spending",
     "schedule": "ops.commands.spending",
     "pause": "ops.commands.control",
@@ -67,6 +71,7 @@ VERBS: dict[str, str] = {
     "bench": "ops.commands.bench",
     "chaos": "ops.commands.chaos",
     "version": "ops.commands.version",
+    "help": "ops.commands.version",
 }
 """Verb -> the module that defines it, in the order that help shows."""
 
@@ -97,12 +102,15 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write_text("About one verb: ops help VERB")
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code.value), said) for code, said in EXIT_MEANINGS.items()])
 
 
 @click.group(
     cls=Verbs,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -111,14 +119,23 @@ class Verbs(click.Group):
     help="Where memory lives.  [default: PI_MEMORY_HOME, PRJCT_HOME, else ~/.prjct]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")
+@click.option("--version", is_flag=True, help="Show what is installed, as `ops version` does.")
 @click.pass_context
-def cli(context: click.Context, home: str | None, as_json: bool) -> None:
+def cli(context: click.Context, home: str | None, as_json: bool, version: bool) -> None:
     """Look after the memory of your coding agents.
 
     Verbs about a project mean the folder you are in, or --project DIR. Reading verbs change
     nothing and may run beside everything else.
     """
     remember_globals(context, home, as_json)
+    if version:
+        from ops.commands.version import version as show_version
+
+        context.invoke(show_version, home=home, as_json=as_json)
+        context.exit(Exit.OK)
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+        context.exit(Exit.USAGE)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -132,8 +149,7 @@ def main(argv: Sequence[str]) -> int:
             standalone_mode=False,
         )
     except click.UsageError as error:
-        hint = f"See `{error.ctx.command_path} --help`." if error.ctx else "See `ops --help`."
-        return _report(Failure(Exit.USAGE, error.format_message(), hint), as_json)
+        return _report(Failure(Exit.USAGE, usage_sentence(error), usage_hint(error)), as_json)
     except click.ClickException as error:
         return _report(Failure(Exit.FAILED, error.format_message()), as_json)
     except (KeyboardInterrupt, click.Abort):
@@ -146,6 +162,27 @@ def main(argv: Sequence[str]) -> int:
     except (MemorydError, OSError) as error:
         return _report(failure_of(error), as_json)
     return int(done) if isinstance(done, int) else Exit.OK
+
+
+def usage_sentence(error: click.UsageError) -> str:
+    """What was wrong, on one line."""
+    return " ".join(error.format_message().split())
+
+
+def usage_hint(error: click.UsageError) -> str:
+    """What to type instead."""
+    if error.ctx is None:
+        return "See `ops --help`."
+    path = error.ctx.command_path
+    extra = [word for word in (*error.ctx.args, *_unexpected(error)) if Path(word).is_dir()]
+    if extra and any(option.name == "project" for option in error.ctx.command.params):
+        return f"To name a project's folder: {path} --project {extra[0]}"
+    return f"See `{path} --help`."
+
+
+def _unexpected(error: click.UsageError) -> list[str]:
+    found = _EXTRA.search(error.message)
+    return found[1].split() if found else []
 
 
 def _report(failure: Failure, as_json: bool) -> int:

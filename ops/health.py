@@ -22,6 +22,7 @@ import apsw
 
 from ops.hosts import TITLES, HostState, host_states
 from ops.services import SERVER, WORKER, consumer_pids, server_answers
+from ops.settings_check import settings_problems
 from storage.clock import Clock
 from storage.config import load_settings
 from storage.connection import (
@@ -67,8 +68,9 @@ def check_home(home: HomePaths, environment: Mapping[str, str]) -> Iterator[Chec
         found = f"{home.home} holds no memory yet"
         yield Check(name="home", verdict="warn", found=found, hint="Run `ops init` in a project.")
         return
+    yield replace(_private(home.home, whole=False), name="home root")
     yield _private(home.shared)
-    yield _attempt("settings", lambda: _settings(home, environment), "Correct that line.")
+    yield from _check_settings(home, environment)
     yield _attempt("queue", lambda: _sound(home.queue), "Losing this file costs time, not memory.")
     yield _hook_errors(home)
 
@@ -154,17 +156,35 @@ def _disk(home: HomePaths) -> Check:
     return Check(name="disk", verdict="warn", found=found, hint="Writes fail when it is full.")
 
 
-def _private(folder: Path) -> Check:
+def _private(folder: Path, *, whole: bool = True) -> Check:
+    """Ours and private; a folder that only holds private ones (`whole` False) may be read."""
     info = folder.lstat()
     mode = stat.S_IMODE(info.st_mode)
     found = f"{folder} ({mode:04o})"
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
         hint = "It must be a plain folder of yours: move it away, or choose another --home."
         return Check(name="home", verdict="fail", found=found, hint=hint)
-    if mode & 0o077:
-        hint = f"Others can read it: chmod 700 {folder}"
+    if mode & (0o077 if whole else 0o022):
+        can = "read" if whole else "change"
+        hint = f"Others can {can} it: chmod 700 {folder}"
         return Check(name="home", verdict="fail", found=found, hint=hint)
+    if mode & 0o077:
+        hint = f"Others can see which projects have a memory: chmod 700 {folder}"
+        return Check(name="home", verdict="warn", found=found, hint=hint)
     return Check(name="home", verdict="ok", found=found)
+
+
+def _check_settings(home: HomePaths, environment: Mapping[str, str]) -> Iterator[Check]:
+    check = _attempt("settings", lambda: _settings(home, environment), "Correct that line.")
+    if check.verdict == "fail":
+        yield check
+        return
+    problems = settings_problems(load_settings(home, environment), environment)
+    hint = f"Correct it in {home.config} or the environment, then: ops stop, ops start"
+    for problem in problems:
+        yield Check(name="settings", verdict="fail", found=problem, hint=hint)
+    if not problems:
+        yield check
 
 
 def _settings(home: HomePaths, environment: Mapping[str, str]) -> str:

@@ -6,10 +6,12 @@ words out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from ops.output import count, duration
+from storage.circuits import CircuitView, Trouble
 from storage.jobs import JobState, JobView
 from storage.records import Evidence, Fact, FactKind, Origin
 
@@ -55,20 +57,32 @@ def rule_of(fact: Fact) -> str:
     return "the rule for declared statements (no model)"
 
 
+_CLASS: Final = re.compile(r"^[A-Z][A-Za-z]+: (?=.)")
+
+
+def plain(error: str) -> str:
+    """What went wrong, without the name of an exception before it."""
+    return _CLASS.sub("", error)
+
+
 WAITING: Final = {
     "model": "waits for a language model",
     "budget": "the day's budget is spent",
     "paused": "paused: ops resume",
-    "breaker": "the model's provider is not asked for now",
+    "provider": "waits for the model's provider to be well again",
+    "settings": "a setting is wrong: ops doctor",
+    "source": "its session cannot be read now",
+    "later": "not yet",
 }
 """Why a job waits, in words; other reasons are words already."""
 
 
 def why_it_waits(job: JobView, now: int) -> str:
     """Why a job waits, when it comes, and what went wrong; "" for one that is simply due."""
+    error = plain(job.error)
     if job.state is not JobState.AVAILABLE:
-        return job.error
-    why = job.error if job.waiting_for == "retry" else WAITING.get(job.waiting_for, job.waiting_for)
+        return error
+    why = error if job.waiting_for == "retry" else WAITING.get(job.waiting_for, job.waiting_for)
     soon = job.run_at > now and job.waiting_for != "model"
     later = f"again in {duration(job.run_at - now)}" if soon else ""
     tried = f"after {count(job.attempt, 'attempt')}" if job.attempt else ""
@@ -80,7 +94,10 @@ HELD: Final = {
     "budget": "for the next day's budget",
     "retry": "to be tried again",
     "paused": "until they are resumed: ops resume",
-    "breaker": "for the model's provider",
+    "provider": "for the model's provider to be well again",
+    "settings": "for a setting to be corrected: ops doctor",
+    "source": "for a session that cannot be read now",
+    "later": "for their time",
 }
 """What held work waits for."""
 
@@ -88,3 +105,19 @@ HELD: Final = {
 def held_words(reason: str, number: int) -> str:
     """`2 wait for a language model (optional)`."""
     return f"{number:,} {'waits' if number == 1 else 'wait'} {HELD.get(reason, f'({reason})')}"
+
+
+REFUSED: Final = {
+    Trouble.AUTH.value: "it does not accept our key",
+    Trouble.QUOTA.value: "our quota there is spent",
+    Trouble.ERRORS.value: "it failed several times",
+}
+
+
+def circuit_words(view: CircuitView, now: int) -> str:
+    """How a provider that failed lately is treated."""
+    why = REFUSED.get(view.reason, view.reason)
+    if not view.is_open or view.probe_at is None:
+        return f"{view.provider} failed {count(view.failures, 'time')} lately, and is asked on"
+    soon = f"in {duration(view.probe_at - now)}" if view.probe_at > now else "with the next job"
+    return f"{view.provider} is left alone: {why}; tried again {soon}"

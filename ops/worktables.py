@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ops.background import Projects
 from ops.ids import job as short_job
 from ops.output import count, duration, moment, moment_json, styled, table
-from ops.reasons import why_it_waits
+from ops.reasons import plain, why_it_waits
 from storage.clock import Clock
 from storage.jobs import JobState, JobView
 from storage.queue_views import LeaseView
@@ -74,7 +74,7 @@ def dead_table(jobs: Sequence[JobView], projects: Projects) -> Table:
             projects.name(job.project),
             moment(job.finished_at),
             count(job.attempt + job.crashes, "try", "tries"),
-            job.error or "no reason was noted",
+            plain(job.error) or "no reason was noted",
         )
         for job in jobs
     ]

@@ -1,7 +1,8 @@
 """Putting memoryd into an agent's own folder, and taking it out again.
 
 Owns one directory per host, named ``memoryd``, and nothing else: no file of the user is opened, so
-removing is deleting that directory. Promises private modes (0700, 0600), that a file is replaced
+removing is deleting that directory, and the folders above it that were made for it and hold nothing
+else by then. Promises private modes (0700, 0600), that a file is replaced
 whole or not at all, and that a directory somebody else made under that name is left alone.
 Finding the agents' folders and the interpreter is ``ops host``'s business.
 """
@@ -20,6 +21,8 @@ CLIENT: Final = Path(__file__).resolve().parent.parent / "client.py"
 
 _SOURCES: Final = Path(__file__).resolve().parent
 _PI_MARK: Final = "memoryd.json"
+_MADE: Final = "made.json"
+"""How many of the folders above did not exist before: those go again with the last file in them."""
 _CLAUDE_MARK: Final = ".claude-plugin/plugin.json"
 
 
@@ -122,6 +125,8 @@ def _check_ours(target: Path, mark: str) -> None:
 
 def _write_tree(target: Path, files: Mapping[str, str], *, mark: str) -> None:
     _check_ours(target, mark)
+    made = max(_made(target), sum(not folder.exists() for folder in target.parents))
+    files = {**files, _MADE: _dump({"folders": made})}
     # The folders above belong to the agent: made when missing, with whatever mode it would use.
     target.parent.mkdir(parents=True, exist_ok=True)
     target.mkdir(mode=0o700, exist_ok=True)
@@ -141,5 +146,21 @@ def _remove_tree(target: Path, *, mark: str) -> bool:
     if not target.exists() and not target.is_symlink():
         return False
     _check_ours(target, mark)
+    made = _made(target)
     shutil.rmtree(target)
+    for folder in target.parents[:made]:
+        try:
+            folder.rmdir()
+        except OSError:
+            break  # somebody else uses it by now
     return True
+
+
+def _made(target: Path) -> int:
+    """How many folders above the target were made for it."""
+    try:
+        document = json.loads((target / _MADE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return 0
+    found = document.get("folders") if isinstance(document, dict) else None
+    return found if isinstance(found, int) and 0 <= found < len(target.parents) else 0

@@ -22,7 +22,7 @@ from ops.ids import chosen_job
 from ops.ids import job as short_job
 from ops.invocation import Invocation, shared_options
 from ops.output import console, count, show, styled
-from ops.reasons import held_words
+from ops.reasons import held_words, plain
 from ops.services import consumer_pids
 from storage.errors import Refused, Unavailable
 from storage.jobs import JobKind, JobState, JobView
@@ -208,7 +208,8 @@ def _drained(progress: Progress, seconds: float) -> list[str]:
 
 
 def _lost(job: JobView) -> str:
-    return f"{short_job(job.job_id)} {job.kind}: {job.error} (ops retry {short_job(job.job_id)})"
+    short = short_job(job.job_id)
+    return f"{short} {job.kind}: {plain(job.error)} (ops retry {short})"
 
 
 def _going(invocation: Invocation, progress: Progress, heard: Callable[[str], None]) -> None:

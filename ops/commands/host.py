@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from ops.hosts import HOSTS, TITLES, HostName, HostState, connect, disconnect, host_states
@@ -21,10 +23,16 @@ def host() -> None:
 def install(invocation: Invocation, name: HostName) -> None:
     """Connect host NAME: one folder is added to the agent's own, no file of yours is touched."""
     target = connect(name, invocation.paths, invocation.environment)
+    there = any(
+        state.program for state in host_states(invocation.environment) if state.name == name
+    )
     if invocation.as_json:
-        write_json({"ok": True, "host": name, "adapter": str(target)})
+        write_json({"ok": True, "host": name, "adapter": str(target), "on_path": there})
         return
     print(f"{TITLES[name]} is connected: {target}")
+    if not there:
+        warning = f"{TITLES[name]} itself was not found on your PATH: install it, or mend PATH."
+        print(f"Warning: {warning}", file=sys.stderr)
     print("It takes part from your next session on, in every project where you ran `ops init`.")
     print(f"To undo: ops host uninstall {name}")
 

@@ -14,7 +14,7 @@ from ops.background import projects_of, queue_reader
 from ops.ids import chosen_job
 from ops.invocation import Invocation, shared_options
 from ops.output import count, moment, pairs, show
-from ops.reasons import why_it_waits
+from ops.reasons import plain, why_it_waits
 from ops.worktables import (
     STATES,
     dead_table,
@@ -107,7 +107,7 @@ def _dossier(job: JobView, project: str, size: int, now: int) -> list[tuple[str,
         ("subject", job.subject),
         ("state", state_word(job.state)),
         ("why", why_it_waits(job, now)),
-        ("last error", job.error if job.state is JobState.AVAILABLE else ""),
+        ("last error", plain(job.error) if job.state is JobState.AVAILABLE else ""),
         ("asked for", moment(job.enqueued_at)),
         ("due", moment(job.run_at) if job.finished_at is None else ""),
         ("ended", moment(job.finished_at)),

@@ -15,12 +15,14 @@ from ops.invocation import Invocation, shared_options
 from ops.lessons import Lesson, known, lessons_of, newest_first, shortened, when
 from ops.output import count, duration, moment, moment_json, pairs, show, styled
 from ops.project import Project, current_project, opened
-from ops.reasons import held_words
+from ops.reasons import circuit_words, held_words
 from ops.services import SERVER, WORKER, consumer_pids, server_answers
 from ops.settings_check import settings_problems
+from storage import circuits
 from storage.authority.port import Container
 from storage.authority.reads import Stats
 from storage.budget import BudgetView
+from storage.circuits import CircuitView
 from storage.jobs import JobKind, JobState, JobView
 from storage.records import JsonValue
 
@@ -56,6 +58,7 @@ class Background:
     last_sync_at: int | None
     budget: BudgetView | None
     paused: tuple[str, ...]
+    circuits: tuple[CircuitView, ...]
     consumers: int
     server: bool
 
@@ -110,6 +113,7 @@ def _background(invocation: Invocation, project: Project) -> Background:
             last_sync_at=None,
             budget=None,
             paused=(),
+            circuits=(),
             consumers=consumers,
             server=server,
         )
@@ -123,6 +127,7 @@ def _background(invocation: Invocation, project: Project) -> Background:
             last_sync_at=last_successes(db).get(JobKind.SYNC.value),
             budget=budget_today(invocation),
             paused=tuple(pauses(db)),
+            circuits=tuple(circuits.views(db)),
             consumers=consumers,
             server=server,
         )
@@ -166,6 +171,8 @@ def _work_rows(memory: Memory, background: Background, now: int) -> Rows:
     yield ("all projects", "; ".join(part for part in everything if part))
     cost = cost_line(memory.project.settings.model, background.budget, now)
     yield ("cost", cost)
+    for view in background.circuits:
+        yield ("provider", styled(circuit_words(view, now), "red" if view.is_open else ""))
     synced = background.last_sync_at
     last = f"{moment(synced)} ({duration(now - synced)} ago)" if synced else "never"
     yield ("sessions read", f"{last}; now: ops sync")
@@ -238,6 +245,16 @@ def _json(invocation: Invocation, memory: Memory, background: Background) -> dic
         "budget": {"calls_left": budget.calls_left, "tokens_left": budget.tokens_left}
         if budget
         else None,
+        "circuits": [
+            {
+                "provider": view.provider,
+                "open": view.is_open,
+                "reason": view.reason,
+                "failures": view.failures,
+                "probe_at": moment_json(view.probe_at),
+            }
+            for view in background.circuits
+        ],
         "consumers": background.consumers,
         "server": background.server,
     }

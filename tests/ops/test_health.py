@@ -60,6 +60,7 @@ def test_a_sound_home_passes(paths: HomePaths, user: dict[str, str]) -> None:
     checks = list(check_home(paths, user))
 
     assert [(check.name, check.verdict) for check in checks] == [
+        ("home root", "ok"),
         ("home", "ok"),
         ("settings", "ok"),
         ("queue", "ok"),
