@@ -17,11 +17,19 @@ _SOCKET_PATH_LIMIT = 100 if sys.platform == "darwin" else 104
 
 
 def home_directory(explicit: str | None, environment: Mapping[str, str]) -> Path:
-    """Argument, PI_MEMORY_HOME, PRJCT_HOME, then ~/.prjct. Changing it moves nothing."""
+    """Argument, PI_MEMORY_HOME, PRJCT_HOME, then ~/.prjct. Changing it moves nothing.
+
+    Links on the way to the home are followed once, here: inside it no file is opened through one.
+    """
     for chosen in (explicit, environment.get("PI_MEMORY_HOME"), environment.get("PRJCT_HOME")):
         if chosen:
-            return Path(chosen).expanduser().absolute()
-    return Path(environment.get("HOME") or Path.home()).absolute() / ".prjct"
+            return _real(Path(chosen).expanduser())
+    return _real(Path(environment.get("HOME") or Path.home()) / ".prjct")
+
+
+def _real(path: Path) -> Path:
+    # Unlike Path.resolve, this never raises: a loop of links is refused where the home is opened.
+    return Path(os.path.realpath(path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,3 +49,20 @@ def test_a_long_runtime_directory_cannot_make_it_long_again(
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "r" * 200)
 
     assert len(os.fsencode(short_socket(tmp_path / ("z" * 200)))) <= 104
+
+
+def test_a_home_behind_a_link_is_the_real_one(tmp_path: Path) -> None:
+    """Linked homes (macOS links /tmp and /var) work: SQLite opens no file through a link."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    real = Path(os.path.realpath(tmp_path))
+
+    assert home_directory(str(tmp_path / "link"), {}) == real / "data"
+    assert home_directory(None, {"HOME": str(tmp_path / "link")}) == real / "data" / ".prjct"
+
+
+def test_a_loop_of_links_is_still_a_path(tmp_path: Path) -> None:
+    """Naming the home never raises; opening it will say what is wrong."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+
+    assert home_directory(str(tmp_path / "loop"), {}).name == "loop"
