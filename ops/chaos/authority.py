@@ -9,17 +9,29 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from ops.chaos.acts import COLLECTION, Act, Place, a_document, indexing
+from ops.chaos.acts import COLLECTION, Act, Place, a_document, acts, indexing
 from ops.chaos.disk import Disk, Harm, Harmed, Op, watched
-from ops.chaos.images import Image, Tree, images, legal_states, snapshot
-from storage.authority import ProjectAuthority
+from ops.chaos.images import (
+    EXHAUSTIVE_BITS,
+    Image,
+    Tree,
+    images,
+    legal_states,
+    most_open,
+    snapshot,
+)
+from ops.chaos.storm import StormTally, storm
+from storage.authority import Container, ProjectAuthority
 from storage.authority.proof import DERIVED_TABLES
 from storage.authority.reads import Reads
 from storage.errors import MemorydError
@@ -28,6 +40,8 @@ from storage.records import JsonValue
 State = tuple[object, ...]
 AFTER: Final = "after the harm"
 EXAMPLES: Final = 12
+ROUND_IMAGES: Final = 60
+ROUND_FAULTS: Final = 20
 HARMS: Final[tuple[tuple[Harm, bool], ...]] = (
     ("io", False), ("full", True), ("full", False), ("io", True),
 )  # fmt: skip
@@ -115,18 +129,22 @@ def watched_case(folder: Path, act: Act) -> Case:
     return Case(act, start, log, acknowledged, old, new)
 
 
-def cut_power(folder: Path, case: Case, tally: Tally, chance: random.Random, *, most: int) -> None:
-    """Judge up to `most` of the states that a power cut during the act may leave."""
-    tally.legal_states += legal_states(case.start, case.log)
+def cut_power(
+    folder: Path, case: Case, source: Iterator[Image], tally: Tally, *, most: int
+) -> bool:
+    """Judge the next `most` images of the case; False when there were fewer."""
     place = Place(folder / "image")
     place.home.mkdir(mode=0o700)
+    judged = 0
     with watched(place.home, syncing=False) as disk:
-        for image in images(case.start, case.log, chance, most=most):
+        for image in islice(source, most):
             _lay_out(place.home, image, disk)
-            tally.images += 1
+            judged += 1
             where = f"{case.title}, cut behind call {image.point} of {len(case.log)}"
             _judge(place, case, tally, where, done=image.point >= case.acknowledged)
     shutil.rmtree(place.home)
+    tally.images += judged
+    return judged == most
 
 
 def fail_calls(folder: Path, case: Case, tally: Tally, chance: random.Random, *, most: int) -> None:
@@ -254,3 +272,67 @@ def _emptied(home: Path) -> Path:
         else:
             entry.unlink()
     return home
+
+
+@dataclass(slots=True)
+class _Turn:
+    """An act, the images of it that are still to be judged, and how it went on."""
+
+    case: Case
+    source: Iterator[Image]
+    seed: str
+    whole: bool
+    """The images are all there are, not a sample."""
+    exhausted: bool = False
+
+    @classmethod
+    def of(cls, folder: Path, act: Act, seed: str) -> _Turn:
+        case = watched_case(folder, act)
+        whole = most_open(case.start, case.log) <= EXHAUSTIVE_BITS
+        return cls(case, _images(case, seed), seed, whole)
+
+    def take(self, folder: Path, tally: Tally, round_: int) -> None:
+        """One round of both harms."""
+        folder.mkdir(mode=0o700)
+        if not (self.whole and self.exhausted) and not cut_power(
+            folder, self.case, self.source, tally, most=ROUND_IMAGES
+        ):
+            self.exhausted = True
+            self.source = _images(self.case, f"{self.seed} {round_}")
+        chance = random.Random(f"{self.seed} {round_}")  # noqa: S311 -- repeatable on purpose
+        fail_calls(folder, self.case, tally, chance, most=ROUND_FAULTS)
+        shutil.rmtree(folder)
+
+
+def _images(case: Case, seed: str) -> Iterator[Image]:
+    chance = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+    return images(case.start, case.log, chance)
+
+
+def run(folder: Path, *, seconds: float, seed: int) -> tuple[dict[str, JsonValue], bool]:
+    """Harm of every sort until the time is over: figures, and whether nothing was lost.
+
+    A quarter of the time goes to processes; power cuts and failing calls share the rest, act by
+    act. Every act has one round at least, however short the time.
+    """
+    started, tally = time.monotonic(), Tally()
+    storms: dict[Container, StormTally] = {}
+    containers: tuple[Container, ...] = ("compact", "indexed")
+    for container in containers:
+        chance = random.Random(f"{seed} {container}")  # noqa: S311 -- repeatable on purpose
+        storms[container] = storm(folder, container, chance, seconds=seconds / 8)
+    turns = [_Turn.of(folder, act, f"{seed} {number}") for number, act in enumerate(acts())]
+    tally.legal_states = sum(legal_states(turn.case.start, turn.case.log) for turn in turns)
+    rounds = 0
+    while not rounds or time.monotonic() - started < seconds:
+        rounds += 1
+        for number, turn in enumerate(turns):
+            if rounds > 1 and time.monotonic() - started > seconds:
+                break
+            turn.take(folder / f"{rounds}-{number}", tally, rounds)
+    figures = tally.json()
+    figures["acts"] = len(turns)
+    figures["acts_exhausted"] = [turn.case.title for turn in turns if turn.whole and turn.exhausted]
+    figures["processes"] = {name: found.json() for name, found in storms.items()}
+    figures["seconds"] = round(time.monotonic() - started)
+    return figures, tally.harmless and all(found.harmless for found in storms.values())

@@ -158,7 +158,11 @@ class _File(apsw.VFSFile):
         existed = text is not None and Path(text).exists()
         super().__init__(base, name, flags)
         self._disk = disk
-        self._fresh = not existed
+        # Not only of new files: the unix VFS syncs the folder at each handle's first sync
+        # of a journal that it might have had to make.
+        self._syncs_folder = bool(flags[0] & apsw.SQLITE_OPEN_CREATE) and (
+            self._name is not None and self._name.endswith(("-wal", "-journal"))
+        )
         if self._name is not None and not existed:
             disk.note(Op("create", self._name))
 
@@ -178,10 +182,9 @@ class _File(apsw.VFSFile):
         if self._name is not None:
             self._disk.harm.step(_sqlite_error)
             self._disk.note(Op("sync", self._name))
-            if self._fresh and self._name.endswith(("-wal", "-journal")):
-                # The unix VFS syncs the folder with the first sync of a new journal.
+            if self._syncs_folder:
                 self._disk.note(Op("syncdir", str(Path(self._name).parent)))
-                self._fresh = False
+                self._syncs_folder = False
         if self._disk.syncing:
             super().xSync(flags)
 

@@ -19,6 +19,7 @@ from ops.chaos.disk import Op
 
 SECTORS: Final = (512, 4_096)
 MAX_TEARS: Final = 24
+EXHAUSTIVE_BITS: Final = 14
 NAMING: Final = frozenset({"create", "unlink", "rename", "link", "mkdir", "rmdir"})
 Tree = dict[str, bytes | None]
 """Path to content; None for a folder."""
@@ -133,16 +134,16 @@ class _Disk:
 
 
 def images(
-    start: Tree, log: Sequence[Op], chance: random.Random, *, most: int, exhaustive_bits: int = 5
+    start: Tree, log: Sequence[Op], chance: random.Random, *, exhaustive_bits: int = EXHAUSTIVE_BITS
 ) -> Iterator[Image]:
-    """Distinct legal images, at most `most`.
+    """Distinct legal images: all, where no cut leaves more than `exhaustive_bits` calls open.
 
-    Points of the log take turns, so that a bound leaves none of them out.
+    Points of the log take turns, so that whoever stops early has left none of them out.
     """
     seen: set[str] = set()
     turns = [_at_point(start, log, point, chance, exhaustive_bits) for point in range(len(log) + 1)]
     chance.shuffle(turns)
-    while turns and len(seen) < most:
+    while turns:
         going: list[Iterator[Image]] = []
         for turn in turns:
             for image in turn:
@@ -152,9 +153,16 @@ def images(
                     yield image
                     going.append(turn)
                     break
-            if len(seen) >= most:
-                return
         turns = going
+
+
+def most_open(start: Tree, log: Sequence[Op]) -> int:
+    """The most calls that any one cut leaves open."""
+    disk, most = _Disk.of(start), 0
+    for op in log:
+        disk.step(op)
+        most = max(most, len(disk.pending))
+    return most
 
 
 def legal_states(start: Tree, log: Sequence[Op]) -> int:
@@ -183,7 +191,7 @@ def _at_point(
 def _subsets(count: int, chance: random.Random, exhaustive_bits: int) -> Iterator[list[int]]:
     everything = range(count)
     if count <= exhaustive_bits:
-        for bits in range(2**count):
+        for bits in chance.sample(range(2**count), 2**count):
             yield [index for index in everything if bits >> index & 1]
         return
     yield []
