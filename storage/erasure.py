@@ -18,7 +18,7 @@ from typing import Final
 import apsw
 
 from storage.atomic import NOFOLLOW, file_lock
-from storage.authority.journal import forms, holds
+from storage.authority.needles import forms, in_bytes, in_text
 from storage.connection import open_database, reclaim, transaction
 from storage.errors import Busy
 from storage.paths import HomePaths, ProjectPaths
@@ -71,7 +71,7 @@ def clean_queue(home: HomePaths, wanted: Wanted) -> bool:
         Busy: a running job carries the text; it ends soon.
     """
     files = [home.queue, home.queue.with_name(home.queue.name + "-wal")]
-    if not any(file.exists() and holds(file.read_bytes(), wanted.needles) for file in files):
+    if not any(file.exists() and in_bytes(file.read_bytes(), wanted.needles) for file in files):
         return False
     with closing(open_database(home.queue)) as db:
         with transaction(db):
@@ -90,7 +90,7 @@ def leftovers(home: HomePaths, project: ProjectId, wanted: Wanted) -> list[str]:
         for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
             if file.name in store or paths.events in file.parents or not _is_plain(file):
                 continue
-            if holds(file.read_bytes(), wanted.needles):
+            if in_bytes(file.read_bytes(), wanted.needles):
                 found.append(str(file.relative_to(home.home)))
     return found
 
@@ -113,7 +113,7 @@ def _clean_quarantine(paths: ProjectPaths, wanted: Wanted) -> list[str]:
         if not _is_plain(file):
             continue
         # A database may hold the text compressed, or in a page that cannot be read any more.
-        if ".sqlite" in file.name or holds(file.read_bytes(), wanted.needles):
+        if ".sqlite" in file.name or in_bytes(file.read_bytes(), wanted.needles):
             file.unlink()
             removed.append(f"quarantine/{file.name} (removed)")
     return removed
@@ -144,13 +144,13 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _line_holds(line: bytes, needles: Sequence[str]) -> bool:
-    if holds(line, needles):
+    if in_bytes(line, needles):
         return True
     try:
         decoded = json.loads(line)
     except ValueError:
         return False
-    return any(needle in text for text in _texts(decoded) for needle in needles)
+    return any(in_text(text, needles) for text in _texts(decoded))
 
 
 def _texts(value: JsonValue) -> Iterator[str]:

@@ -7,8 +7,10 @@ reported), and a file shorter than its anchor is a loss. Works inside the caller
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,7 @@ import apsw
 from storage.authority import history, journal, reduce
 from storage.authority.journal import Located, Stream
 from storage.authority.port import Problem
-from storage.errors import Corrupt, Invalid, Unavailable
+from storage.errors import Corrupt, Invalid, MemorydError, Unavailable
 from storage.events import Event
 
 SELECT_ANCHOR: Final = "SELECT bytes FROM journals WHERE day = ? AND writer = ?"
@@ -31,6 +33,9 @@ UPSERT_ANCHOR: Final = (
     "INSERT INTO journals (day, writer, bytes) VALUES (?, ?, ?)"
     " ON CONFLICT (day, writer) DO UPDATE SET bytes = excluded.bytes"
 )
+
+AHEAD: Final = 64
+"""Events that a cursor reads at once."""
 
 
 class Backlog:
@@ -135,6 +140,8 @@ class _Cursor:
         self._events = events
         self._streams: list[tuple[Stream, int]] = []
         self._at = 0
+        self._ahead: deque[Located] = deque()
+        self._fault: MemorydError | None = None
         self.failed = False
 
     def add(self, stream: Stream, size: int) -> None:
@@ -150,19 +157,28 @@ class _Cursor:
         if self.failed or self.finished:
             return None
         stream, size = self._streams[0]
-        try:
-            found = next(journal.read(self._events, stream, start=self._at, limit=size), None)
-        except (Corrupt, Unavailable) as fault:
-            problems.append(Problem(check="journal", detail=str(fault)))
-            self.failed = True
+        if not self._ahead and self._fault is None:
+            self._look_ahead(stream, size)
+        if not self._ahead:
+            if self._fault is not None:
+                problems.append(Problem(check="journal", detail=str(self._fault)))
+                self.failed = True
             return None
-        if found is None:
-            return None
+        found = self._ahead.popleft()
         self._at = found.end
         if self._at >= size:
             self._streams.pop(0)
             self._at = 0
         return found.event
+
+    def _look_ahead(self, stream: Stream, size: int) -> None:
+        """Some events at once: one opening of the file serves them all."""
+        try:
+            lines = journal.read(self._events, stream, start=self._at, limit=size)
+            for item in islice(lines, AHEAD):
+                self._ahead.append(item)
+        except (Corrupt, Unavailable) as fault:
+            self._fault = fault
 
 
 def _sizes_in(db: apsw.Connection, statement: str) -> dict[Stream, int]:

@@ -7,12 +7,12 @@ Changes nothing. Leaves the effect to `tombstones`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from storage.authority import payloads, restated, tombstones
+from storage.authority.needles import in_text
 from storage.authority.reads import Reads
 from storage.authority.tombstones import Forgetting
 from storage.errors import Invalid
@@ -36,7 +36,8 @@ SELECT_PREFIX: Final = (
 )
 SELECT_HOLDING_FACTS: Final = "SELECT fact_id, statement FROM facts WHERE instr(statement, ?) > 0"
 SELECT_HOLDING_DOCUMENTS: Final = (
-    "SELECT document_key FROM documents WHERE namespace <> 'memory' AND deleted_at IS NULL"
+    "SELECT document_key, title || char(10) || text FROM documents"
+    " WHERE namespace <> 'memory' AND deleted_at IS NULL"
     " AND (instr(text, ?1) > 0 OR instr(title, ?1) > 0)"
 )
 SELECT_EVIDENCE_USES: Final = (
@@ -163,10 +164,8 @@ def _holding(reads: Reads, statement: str) -> list[str]:
     rows = reads.db.execute(SELECT_HOLDING_FACTS, (statement,)).fetchall()
     if len(statement) < MIN_NEEDLE:
         return [str(fact_id) for fact_id, other in rows if other == statement]
-    found = [str(row[0]) for row in rows]
-    return found + [
-        str(row[0]) for row in reads.db.execute(SELECT_HOLDING_DOCUMENTS, (statement,)).fetchall()
-    ]
+    rows += reads.db.execute(SELECT_HOLDING_DOCUMENTS, (statement,)).fetchall()
+    return [str(found) for found, text in rows if in_text(str(text), (statement,))]
 
 
 def _said_again(reads: Reads, chosen: _Chosen, carriers: set[str]) -> list[EventDraft]:
@@ -250,9 +249,7 @@ def _quoted(payload: Payload) -> list[str]:
 
 def _holds(text: str, chosen: _Chosen) -> bool:
     """Whether a text holds one of the needles, as it is or as JSON inside it."""
-    return any(
-        needle in text or json.dumps(needle)[1:-1] in text for needle in chosen.needles if text
-    )
+    return bool(text) and in_text(text, chosen.needles)
 
 
 def texts_of(event: Event, payload: Payload, gone: frozenset[str]) -> set[str]:

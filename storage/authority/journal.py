@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from storage.atomic import NOFOLLOW, replace_file, sync_directory
+from storage.authority.needles import in_bytes
 from storage.authority.tombstones import KEPT_TYPES
 from storage.connection import private_directory
 from storage.errors import Corrupt, Unavailable
@@ -191,26 +192,12 @@ def _blanked(line: bytes, ids: frozenset[str], needles: Sequence[str]) -> bytes:
     try:
         event = parse(json.loads(line))
     except (ValueError, Corrupt):
-        return b" " * len(line) if holds(line, needles) else line
+        return b" " * len(line) if in_bytes(line, needles) else line
     if event.event_id not in ids or event.payload is None or event.type in KEPT_TYPES:
         return line
     erased = replace(event, payload=None).line()
     # Blanks behind a JSON value are allowed: the line keeps its length.
     return erased.ljust(len(line)) if len(erased) <= len(line) else line
-
-
-def holds(data: bytes, needles: Sequence[str]) -> bool:
-    """Whether bytes hold one of the texts, as UTF-8 or as JSON writes it."""
-    return any(form in data for needle in needles for form in forms(needle))
-
-
-def forms(needle: str) -> set[bytes]:
-    """The spellings of a text in files of ours."""
-    return {
-        needle.encode("utf-8", "surrogatepass"),
-        json.dumps(needle)[1:-1].encode("ascii"),
-        json.dumps(needle, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass"),
-    }
 
 
 def batches(found: Iterator[Located]) -> Iterator[list[Located]]:

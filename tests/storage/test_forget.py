@@ -18,6 +18,7 @@ from storage import forget as forgetting
 from storage import session_log
 from storage.authority import ProjectAuthority, copies, marker, open_authority
 from storage.authority import payloads as say
+from storage.authority.needles import in_bytes
 from storage.authority.port import Container
 from storage.connection import open_database, open_readonly, transaction
 from storage.errors import Busy, Invalid
@@ -500,3 +501,42 @@ def test_a_failed_promotions_journal_is_forgotten_too(home: Path) -> None:
     store.promote()
     assert store.verify().problems == ()
     store.close()
+
+
+def test_only_whole_words_are_the_forgotten_text(home: Path, container: Container) -> None:
+    """`quote 77` is not in `quote 770`: what merely begins alike stays."""
+    store = opened(home, container)
+    store.append([say.fact_recorded(a_fact("Take route seven."), [a_quote("quote 77", line=1)])])
+    store.append([say.fact_recorded(a_fact("Take route sevenths."), [a_quote("quote 770")])])
+    said = session_log.Said(
+        kind=FactKind.DECISION,
+        statement="It is quote 770.",
+        sentence="It is quote 770.",
+        session_id="s",
+        host="pi",
+        at=T0,
+    )
+    session_log.append(paths_in(home), [said], T0)
+
+    done = run(home, a_fact("Take route seven.").fact_id)
+
+    assert (done.cleaned, done.left) == ((), ())
+    with store.read() as reads:
+        assert [fact.statement for fact in reads.facts()] == ["Take route sevenths."]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "there"),
+    [
+        (b'{"t":"a\\nuse pnpm\\nb"}', True),
+        (b"re-use pnpm", True),
+        (b"reuse pnpm", False),
+        (b"use pnpmx", False),
+        ("北use pnpm京".encode(), True),
+    ],
+)
+def test_a_text_is_found_by_its_words(data: bytes, there: bool) -> None:
+    """The letter of a JSON escape and letters of scripts without spaces part words."""
+    assert in_bytes(data, ["use pnpm"]) is there
+    assert in_bytes(json.dumps({"t": "é “use”"}).encode(), ["é “use”"])
