@@ -13,7 +13,6 @@ import json
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import apsw
 
@@ -28,24 +27,11 @@ from storage.queue_desk import QueueDesk
 from storage.queue_file import QueueFile, open_queue_file
 from storage.queue_line import Line, Return, lines, put
 from storage.queue_owner import dead_owners
+from storage.queue_port import DEFAULT_LEASE_MS, DEFAULT_MAX_CRASHES, Take
 from storage.spool import Entry
 from storage.wakeup import ring
 
-DEFAULT_LEASE_MS = 60_000
-DEFAULT_MAX_CRASHES = 3
 REAP_BATCHES = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
-    """What a worker may claim now."""
-
-    owner: str
-    lease_ms: int = DEFAULT_LEASE_MS
-    floor: int = 0
-    """No job below this priority."""
-    closed: frozenset[int] = frozenset()
-    """Classes that run as many jobs as they may."""
 
 
 class JobQueue(QueueDesk):
@@ -333,6 +319,7 @@ def open_queue(
     durability: Durability = "NORMAL",
     enqueue_durability: Durability = "FULL",
     busy_ms: int = BUSY_TIMEOUT_MS,
+    jitter: Callable[[], float] = random.random,
 ) -> JobQueue:
     """The queue of a home, made on first use.
 
@@ -344,4 +331,10 @@ def open_queue(
         Busy: it could not be had in time.
     """
     file = open_queue_file(paths, clock, busy_ms=busy_ms)
-    return JobQueue(file, clock, durability=durability, enqueue_durability=enqueue_durability)
+    return JobQueue(
+        file,
+        clock,
+        durability=durability,
+        enqueue_durability=enqueue_durability,
+        jitter=jitter,
+    )

@@ -22,8 +22,9 @@ from storage.jobs import CLASSES, JobKind, Priority, class_name
 from storage.leases import ClaimedJob
 from storage.log import get_logger
 from storage.paths import HomePaths
-from storage.queue import JobQueue, Take, open_queue
+from storage.queue import JobQueue, open_queue
 from storage.queue_owner import Owner, sweep
+from storage.queue_port import Take
 from storage.records import ProjectId
 from storage.wakeup import Listener
 from tasks.dispatch import ROUTES, Dispatch, Route

@@ -37,8 +37,9 @@ from storage.errors import (
 from storage.jobs import JobKind, JobSpec
 from storage.leases import ClaimedJob
 from storage.log import get_logger
-from storage.queue import JobQueue, Take
+from storage.queue import JobQueue
 from storage.queue_line import Line, lines
+from storage.queue_port import Take
 from storage.records import JobStamp
 from storage.redaction import redact
 

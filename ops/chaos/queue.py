@@ -214,17 +214,17 @@ class Storm:
             applied = cast(
                 "list[tuple[str, int, int]]",
                 db.execute(
-                    "SELECT subject, count(*), max(event) FROM effects GROUP BY 1"
+                    "SELECT subject, count(*), max(began) FROM effects GROUP BY 1"
                 ).fetchall(),
             )
-        newest = {subject: event for subject, _, event in applied}
+        newest = {subject: began for subject, _, began in applied}
         held = {
             view.subject
             for view in self._queue.jobs(state=JobState.AVAILABLE, limit=10**6)
             if view.waiting_for == "budget"
         }
         still_open = set(self._open())
-        # A shared key's events may be joined, but none may be newer than the last run of the key.
+        # A shared key's events may be joined, but after each of them a run must have begun.
         lost = [
             subject
             for subject, event in acked.items()
@@ -253,6 +253,7 @@ class Storm:
             "seed": self._seed,
             "seconds": self._seconds,
             "effects": sum(count for _, count, _ in applied),
+            "examples": cast("JsonValue", [*lost[:5], *twice[:5]]),
             "spooled": len(self._lines(SPOOLED)),
             "held_by_budget": len(held),
             "provider_calls": self._provider.calls,

@@ -40,11 +40,11 @@ SHARED_KEYS: Final = 3
 LONGEST_WORK_S: Final = 0.03
 MAX_OUTPUT_TOKENS: Final = 16
 MAKE_EFFECTS: Final = """
-CREATE TABLE effects (job_id TEXT PRIMARY KEY, subject TEXT NOT NULL, event INTEGER NOT NULL)
+CREATE TABLE effects (job_id TEXT PRIMARY KEY, subject TEXT NOT NULL, began INTEGER NOT NULL)
 STRICT
 """
 APPLY: Final = """
-INSERT INTO effects (job_id, subject, event) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1
+INSERT INTO effects (job_id, subject, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1
 """
 
 
@@ -105,11 +105,14 @@ def enqueue(home: Path, name: str) -> None:
         threading.Event().wait(chance.uniform(0, 0.02))
 
 
-def body(context: Context, args: Mapping[str, JsonValue]) -> Finished:
+def body(context: Context, _args: Mapping[str, JsonValue]) -> Finished:
     """Ask the model if the job says so, then apply one effect under the job's stamp."""
     from tasks.context import Finished
 
     stamp = context.lease.stamp
+    # Of events that were joined the newest arguments win, not the newest event: what counts is
+    # that a run began after each of them.
+    began = context.clock.boot_ms()
     job = getattr(context.lease, "job")  # noqa: B009 -- the port does not show the job's row
     if job.kind == JobKind.ANALYZE.value:
         context.model().complete(
@@ -122,7 +125,7 @@ def body(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     db = open_database(context.paths.home / EFFECTS, durability="NORMAL")
     try:
         with transaction(db):
-            fresh = apply_effect(db, stamp.job_id, job.subject, int(str(args["event"])))
+            fresh = apply_effect(db, stamp.job_id, job.subject, began)
     finally:
         db.close()
     if not fresh:
@@ -130,9 +133,9 @@ def body(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     return Finished()
 
 
-def apply_effect(db: apsw.Connection, job_id: str, subject: str, event: int) -> bool:
+def apply_effect(db: apsw.Connection, job_id: str, subject: str, began: int) -> bool:
     """Whether this job's effect was not there yet."""
-    return bool(db.execute(APPLY, (job_id, subject, event)).fetchall())
+    return bool(db.execute(APPLY, (job_id, subject, began)).fetchall())
 
 
 def consume(home: Path) -> None:

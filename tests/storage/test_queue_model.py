@@ -23,6 +23,7 @@ from storage.leases import ClaimedJob
 from storage.paths import HomePaths
 from storage.queue import open_queue
 from storage.queue_owner import Owner
+from storage.queue_port import Take
 from storage.records import ProjectId
 from tests.support import ManualClock
 
@@ -135,6 +136,29 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(consumer=st.integers(0, 1))
     def claim(self, consumer: int) -> None:
         """A due job whose key does not run, if there is one; never another."""
+        job = self.queue.claim(self.owners[consumer].name, lease_ms=LEASE_MS)
+        self.claimed(job, consumer)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), consumer=st.integers(0, 1))
+    def end_and_claim(self, data: st.DataObject, consumer: int) -> None:
+        """A good ending and the next claim are one step, or neither happened."""
+        job = data.draw(st.sampled_from(self.claims))
+        holds = self.current(job)
+        self.claims.remove(job)
+        take = Take(owner=self.owners[consumer].name, lease_ms=LEASE_MS)
+        try:
+            given = self.queue.acknowledge_and_claim(job, take)
+        except LeaseLost:
+            assert not holds
+            return
+        assert holds
+        row = self.rows[job.job_id]
+        row.state, row.token, row.owner = JobState.COMPLETED, 0, ""
+        self.claimed(given, consumer)
+
+    def claimed(self, job: ClaimedJob | None, consumer: int) -> None:
+        """What a claim gave, against what the model allows."""
         now = self.clock.now_ms()
         eligible = {
             name
@@ -143,7 +167,6 @@ class QueueMachine(RuleBasedStateMachine):
             and row.run_at <= now
             and self.find(row.key, JobState.LEASED) is None
         }
-        job = self.queue.claim(self.owners[consumer].name, lease_ms=LEASE_MS)
         if job is None:
             assert not eligible
             due = self.queue.next_due()

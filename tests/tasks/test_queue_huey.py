@@ -16,7 +16,7 @@ from huey.registry import Message
 
 from storage.clock import SystemClock
 from storage.errors import ConfigError, Invalid, Stale, UnknownJob
-from storage.jobs import MAX_MESSAGE_BYTES, JobKind, JobSpec, JobState
+from storage.jobs import MAX_MESSAGE_BYTES, JobKind, JobSpec, JobState, Priority
 from storage.paths import HomePaths
 from storage.records import JsonValue, ProjectId
 from tasks.context import Context, Finished
@@ -279,6 +279,82 @@ def test_one_thread_is_kept_for_people_and_corrections(home: Path) -> None:
 
     assert second is None
     assert third is not None
+    bench.engine.close()
+
+
+def test_a_thread_that_comes_back_is_given_its_next_job_with_the_ending(bench: Bench) -> None:
+    """One commit a job: the second is leased when the first has ended, before anybody asks."""
+    bench.engine.join()
+    bench.queue.enqueue([JobSpec(kind=JobKind.EMBED, project=P1, subject=s) for s in "ab"])
+    first = bench.engine.take(0)
+    assert first is not None
+    bench.engine.run(first)
+    between = bench.states()
+
+    second = bench.engine.take(0)
+
+    assert between == {"completed": 1, "leased": 1}
+    assert second is not None
+    assert second.job.subject == "b"
+    bench.engine.run(second)
+    assert bench.states() == {"completed": 2}
+    assert bench.engine.drained()
+
+
+@pytest.mark.parametrize("manner", ["leave", "close"])
+def test_what_a_leaving_thread_was_given_goes_back(bench: Bench, manner: str) -> None:
+    """Without an attempt: it was never started."""
+    bench.engine.join()
+    bench.queue.enqueue([JobSpec(kind=JobKind.EMBED, project=P1, subject=s) for s in "ab"])
+    first = bench.engine.take(0)
+    assert first is not None
+    bench.engine.run(first)
+    if manner == "leave":
+        bench.engine.leave()
+    else:
+        bench.engine.stop_taking()
+        bench.engine.interrupt()
+
+    (view,) = bench.queue.jobs(state=JobState.AVAILABLE)
+
+    assert (view.subject, view.attempt) == ("b", 0)
+
+
+def test_no_job_comes_with_an_ending_at_a_stop_or_after_an_overrun(bench: Bench) -> None:
+    """Nobody would run it."""
+    bench.engine.join()
+    bench.queue.enqueue([JobSpec(kind=JobKind.EMBED, project=P1, subject=s) for s in "abc"])
+    first = bench.engine.take(0)
+    assert first is not None
+    bench.clock.advance(first.stop_at - bench.clock.boot_ms())
+    bench.engine.run(first)
+    after_overrun = bench.states()
+    second = bench.engine.take(0)
+    assert second is not None
+    bench.engine.stop_taking()
+    bench.engine.run(second)
+
+    assert after_overrun == {"completed": 1, "available": 2}
+    assert bench.states() == {"completed": 2, "available": 1}
+
+
+def test_a_class_runs_no_more_jobs_than_its_setting_says(home: Path) -> None:
+    """`queue.concurrency`: one bulk job at a time, others beside it."""
+    paths = HomePaths(home)
+    paths.shared.mkdir(mode=0o700)
+    paths.config.write_text("[queue.concurrency]\nbulk = 1\n")
+    bench = Bench(home)
+    bench.engine._workers = 4
+    bench.queue.enqueue([JobSpec(kind=JobKind.EMBED, project=P1, subject=s) for s in "ab"])
+    bench.queue.enqueue([JobSpec(kind=JobKind.GC, project=P1, priority=Priority.MAINTENANCE)])
+
+    taken = [bench.engine.take(0) for _ in range(3)]
+
+    assert [lease.job.kind for lease in taken if lease is not None] == ["embed", "gc"]
+    first = taken[0]
+    assert first is not None
+    bench.engine.run(first)
+    assert bench.engine.take(0) is not None
     bench.engine.close()
 
 
