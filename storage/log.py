@@ -184,8 +184,19 @@ def configure(
 
 
 def get_logger() -> Any:  # Any: structlog's lazy proxy
-    """The process's logger; call with an event of EVENTS and plain keys."""
-    return structlog.get_logger()
+    """The process's logger; call with an event of EVENTS and plain keys.
+
+    In a process that configured none (a person's command) it says nothing: structlog's own default
+    prints, which would stand between the lines of an answer.
+    """
+    return structlog.get_logger() if structlog.is_configured() else _SILENT
+
+
+def _dropped(*_: object) -> MutableMapping[str, Any]:
+    raise structlog.DropEvent
+
+
+_SILENT: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[_dropped])
 
 
 def keep_plain(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
