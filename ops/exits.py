@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ops.output import printable
 from storage import errors
 
 
@@ -46,12 +47,13 @@ _HINTS: tuple[tuple[type[errors.MemorydError], Exit, str], ...] = (
     (errors.NotInitialized, Exit.NOT_READY, "Run `ops init` in the project's folder."),
     (errors.NewerSchema, Exit.UNHEALTHY, "Update memoryd, or use another --home."),
     (errors.WrongOwner, Exit.UNHEALTHY, "Nothing was changed. See `ops doctor`."),
-    (errors.Corrupt, Exit.UNHEALTHY, "Nothing was changed. See `ops doctor`."),
+    (errors.Corrupt, Exit.UNHEALTHY, "Nothing was changed. `ops verify`, then `ops repair`."),
     (errors.ConfigError, Exit.USAGE, "Correct that setting; README lists all of them."),
     (errors.Busy, Exit.NOT_READY, "Try again in a moment; `ops status` shows what runs."),
     (errors.Transient, Exit.NOT_READY, "Try again in a moment."),
     (errors.BudgetExhausted, Exit.NOT_READY, "`ops budget` shows when the day's budget returns."),
     (errors.MissingModel, Exit.NOT_READY, "Set model.provider, model.name and model.base_url."),
+    (errors.DiskFull, Exit.NOT_READY, "Nothing was lost; then run the same command again."),
     (errors.Unavailable, Exit.NOT_READY, "`ops doctor` checks what memoryd needs."),
     (errors.Invalid, Exit.FAILED, ""),
     (errors.MemorydError, Exit.FAILED, ""),
@@ -61,10 +63,12 @@ _HINTS: tuple[tuple[type[errors.MemorydError], Exit, str], ...] = (
 def failure_of(error: errors.MemorydError | OSError) -> Failure:
     """The code, sentence and hint of one error."""
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{printable(str(error.filename))}: " if error.filename else ""
+        if error.errno in errors.FULL_ERRNOS:
+            return failure_of(errors.DiskFull(f"{where}the disk is full: free some space"))
         sentence = f"{where}{error.strerror or error}"
         return Failure(Exit.NOT_READY, sentence, "Check the path, its permissions and the disk.")
     for kind, code, hint in _HINTS:
         if isinstance(error, kind):
-            return Failure(code, str(error), hint)
+            return Failure(code, "\n".join(map(printable, str(error).split("\n"))), hint)
     raise AssertionError("MemorydError is the last row")

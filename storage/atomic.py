@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from storage.errors import Busy, Unavailable
+from storage.errors import Busy, unusable
 
 NOFOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -35,7 +35,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             raise
         sync_directory(path.parent)
     except OSError as cause:
-        raise Unavailable(f"{path}: cannot be written ({cause.strerror})") from cause
+        raise unusable(f"{path}: cannot be written", cause) from cause
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -56,7 +56,7 @@ def append_line(path: Path, line: bytes) -> None:
         finally:
             os.close(fd)
     except OSError as cause:
-        raise Unavailable(f"{path}: cannot be appended to ({cause.strerror})") from cause
+        raise unusable(f"{path}: cannot be appended to", cause) from cause
 
 
 def sync_directory(path: Path) -> None:
@@ -79,7 +79,7 @@ def file_lock(path: Path, *, wait_s: float = 30.0) -> Iterator[None]:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o600)
     except OSError as cause:
-        raise Unavailable(f"{path}: cannot be locked ({cause.strerror})") from cause
+        raise unusable(f"{path}: cannot be locked", cause) from cause
     try:
         _acquire(fd, path, wait_s)
         yield

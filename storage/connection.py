@@ -17,7 +17,7 @@ from typing import Literal
 
 import apsw
 
-from storage.errors import Busy, Corrupt, MemorydError, Unavailable
+from storage.errors import Busy, Corrupt, DiskFull, MemorydError, Unavailable, unusable
 
 MINIMUM_SQLITE = (3, 51, 3)
 """3.7.0 to 3.51.2 can corrupt a WAL that two connections reset at once."""
@@ -28,6 +28,8 @@ LONGEST_NAP_S = 0.000_8
 SHORTEST_NAP_S = 0.000_1
 EASY_MS = 4.0
 HURRY_MS = 1_000.0
+FULL_BYTES = 262_144
+"""Less free space than this is none: SQLite writes its log in steps of 32 KiB and more."""
 
 
 def check_sqlite() -> None:
@@ -66,7 +68,7 @@ def open_database(
         private_directory(path.parent)
         _create_private(path)
     _require_private_file(path)
-    with damage_named(str(path.name)):
+    with damage_named(str(path.name), path):
         db = apsw.Connection(
             str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
         )
@@ -91,7 +93,7 @@ def open_readonly(path: Path, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connect
     """
     check_sqlite()
     _require_private_file(path)
-    with damage_named(str(path.name)):
+    with damage_named(str(path.name), path):
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW)
         _settle(db, busy_ms)
         db.pragma("query_only", True)
@@ -144,10 +146,10 @@ def transaction(
     Raises:
         Busy: the write lock was not had in time.
     """
-    with translated():
+    with translated(at=db.filename):
         db.execute(f"BEGIN {mode}")
     try:
-        with translated():
+        with translated(at=db.filename):
             yield db
             db.execute("COMMIT")
     except BaseException:
@@ -159,8 +161,12 @@ def transaction(
 
 
 @contextmanager
-def translated(what: str = "database") -> Iterator[None]:
-    """SQLite's exceptions as ours, cause chained; our own pass through untouched."""
+def translated(what: str = "database", at: Path | str = "") -> Iterator[None]:
+    """SQLite's exceptions as ours, cause chained; our own pass through untouched.
+
+    `at` is the file: a full disk is told apart from other errors of input and output by the space
+    that is left there.
+    """
     try:
         yield
     except MemorydError:
@@ -170,19 +176,42 @@ def translated(what: str = "database") -> Iterator[None]:
     except (apsw.NotADBError, apsw.CorruptError) as cause:
         raise Corrupt(f"{what}: not a sound SQLite database ({cause})") from cause
     except apsw.FullError as cause:
-        raise Unavailable(f"{what}: the disk is full") from cause
+        raise DiskFull(f"{what}: the disk is full: free some space") from cause
     except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError) as cause:
+        if _for_want_of_space(cause, at):
+            raise DiskFull(f"{what}: the disk is full: free some space") from cause
         raise Unavailable(f"{what}: cannot be used ({cause})") from cause
 
 
+def _for_want_of_space(cause: apsw.Error, at: Path | str) -> bool:
+    # SQLite says "full" only of the database and its log. That the log's index cannot grow, or that
+    # no file can be made beside it, is an error of input and output to it.
+    if not isinstance(cause, (apsw.IOError, apsw.CantOpenError)):
+        return False
+    if getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        return True
+    return bool(str(at)) and disk_is_full(Path(at).parent)
+
+
+def disk_is_full(folder: Path) -> bool:
+    """Whether so little space is left where the folder lies that nothing can be written."""
+    try:
+        system = os.statvfs(folder)
+    except OSError:
+        return False
+    # A file system that counts no files (btrfs) reports none at all.
+    no_files = system.f_files > 0 and system.f_favail == 0
+    return no_files or system.f_bavail * system.f_frsize < FULL_BYTES
+
+
 @contextmanager
-def damage_named(what: str) -> Iterator[None]:
+def damage_named(what: str, at: Path | str = "") -> Iterator[None]:
     """Errors of reading a store whose schema was checked: a statement that fails is damage too.
 
     Raises:
         Corrupt: a table that must be there is not, or holds what it cannot hold.
     """
-    with translated(what):
+    with translated(what, at):
         try:
             yield
         except (apsw.SQLError, apsw.MismatchError, UnicodeDecodeError) as cause:
@@ -236,7 +265,7 @@ def private_directory(path: Path) -> Path:
                 missing.mkdir(mode=0o700, exist_ok=True)
         info = path.lstat()
     except OSError as cause:
-        raise Unavailable(f"{path}: cannot make this folder ({cause.strerror})") from cause
+        raise unusable(f"{path}: cannot make this folder", cause) from cause
     if not stat.S_ISDIR(info.st_mode):
         raise Unavailable(f"{path}: not a plain folder (a link or a file stands there)")
     if info.st_uid != os.geteuid():
@@ -251,7 +280,7 @@ def _create_private(path: Path) -> None:
     try:
         os.close(os.open(path, flags, 0o600))
     except OSError as cause:
-        raise Unavailable(f"{path}: cannot make this file ({cause.strerror})") from cause
+        raise unusable(f"{path}: cannot make this file", cause) from cause
 
 
 def _require_private_file(path: Path) -> None:

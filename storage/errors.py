@@ -7,6 +7,12 @@ Expected partial results are values (`gaps`), not exceptions.
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""How the operating system says that nothing more fits."""
+
 
 class MemorydError(Exception):
     """memoryd could not do what was asked."""
@@ -106,3 +112,14 @@ class NotInitialized(MemorydError):
 
 class Unavailable(MemorydError):
     """A needed file, folder or service is not usable (permissions, disk, missing package)."""
+
+
+class DiskFull(Unavailable):
+    """The disk is full: free some space."""
+
+
+def unusable(what: str, cause: OSError) -> Unavailable:
+    """The error to raise for the operating system's, a full disk told apart."""
+    if cause.errno in FULL_ERRNOS:
+        return DiskFull(f"{what}: the disk is full: free some space")
+    return Unavailable(f"{what} ({cause.strerror or cause})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ import apsw
 import pytest
 
 from storage.connection import (
+    disk_is_full,
     load_vectors,
     open_database,
     open_readonly,
@@ -17,7 +19,7 @@ from storage.connection import (
     transaction,
     translated,
 )
-from storage.errors import Busy, Corrupt, MemorydError, Unavailable
+from storage.errors import Busy, Corrupt, DiskFull, MemorydError, Unavailable
 
 
 def test_a_new_database_is_private_and_durable(tmp_path: Path) -> None:
@@ -189,3 +191,35 @@ def test_a_missing_parent_is_as_private_as_the_folder(tmp_path: Path) -> None:
     made = [tmp_path / "home", tmp_path / "home" / "pi-memory", tmp_path / "home/pi-memory/logs"]
     assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 3
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_full_disk_is_told_apart_from_other_errors_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite calls it an error of input and output when its log's index cannot grow: look there."""
+    full = [False]
+    monkeypatch.setattr("storage.connection.disk_is_full", lambda _: full[0])
+
+    with pytest.raises(Unavailable) as other, translated("a", at=tmp_path / "a"):
+        raise apsw.IOError
+    full[0] = True
+    with pytest.raises(DiskFull, match="the disk is full: free some space"):
+        with translated("a", at=tmp_path / "a"):
+            raise apsw.IOError
+    with pytest.raises(Unavailable, match="cannot be used"), translated("a", at=tmp_path / "a"):
+        raise apsw.ReadOnlyError
+
+    assert not isinstance(other.value, DiskFull)
+
+
+def test_room_is_measured_where_the_file_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine has room; none is left below what one commit needs, or without a free inode."""
+    real = os.statvfs(tmp_path)
+    roomy = disk_is_full(tmp_path)
+    sizes = list(real)
+    sizes[4] = 0  # f_bavail
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(sizes))
+
+    assert (roomy, disk_is_full(tmp_path)) == (False, True)
