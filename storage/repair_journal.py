@@ -32,7 +32,7 @@ from storage.connection import (
     private_directory,
     transaction,
 )
-from storage.errors import Corrupt, Invalid, MemorydError
+from storage.errors import Busy, Corrupt, Invalid, MemorydError
 from storage.events import Event, EventDraft, check, parse
 from storage.paths import ProjectPaths
 from storage.repair import Bench, Cut, NothingToKeep
@@ -43,6 +43,7 @@ SET_ANCHOR: Final = (
     " ON CONFLICT (day, writer) DO UPDATE SET bytes = excluded.bytes, ignored = 0"
 )
 DROP_ANCHOR: Final = "DELETE FROM journals WHERE day = ? AND writer = ?"
+COUNT_EVENTS: Final = "SELECT count(*) FROM events"
 SELECT_ANCHORED: Final = "SELECT day, writer FROM journals"
 
 
@@ -208,6 +209,9 @@ def _mend_files(bench: Bench, events: Iterable[Event]) -> list[Cut]:
         wanted.setdefault(Stream(utc_day(event.recorded_at), event.writer), []).append(event)
     cuts: list[Cut] = []
     with closing(open_database(bench.paths.database)) as db, transaction(db):
+        # Under the write lock: what somebody committed since it was read must not be cut.
+        if db.execute(COUNT_EVENTS).fetchone() != (sum(map(len, wanted.values())),):
+            raise Busy("the memory changed while it was looked at; nothing was cut, try again")
         anchored = {Stream(str(d), str(w)) for d, w in db.execute(SELECT_ANCHORED).fetchall()}
         for stream in sorted({*wanted, *anchored, *journal.streams(bench.paths.events)}):
             cuts += _mend_file(bench, db, stream, wanted.get(stream, []))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from functools import cache
 
 
 def forms(needle: str) -> set[bytes]:
@@ -27,12 +26,10 @@ def in_text(text: str, needles: Iterable[str]) -> bool:
     return any(_text_pattern(needle).search(text) is not None for needle in needles)
 
 
-@cache
 def _bytes_pattern(needle: str) -> re.Pattern[bytes]:
     return re.compile(b"|".join(_whole_bytes(form) for form in sorted(forms(needle))))
 
 
-@cache
 def _text_pattern(needle: str) -> re.Pattern[str]:
     spelled = sorted(
         {needle, json.dumps(needle)[1:-1], json.dumps(needle, ensure_ascii=False)[1:-1]}

@@ -13,18 +13,19 @@ import random
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage import backup
+from storage import backup, repair_journal
 from storage.authority import ProjectAuthority
 from storage.authority import payloads as say
 from storage.authority.port import Container
 from storage.connection import open_database, open_readonly, transaction
-from storage.errors import Corrupt, Invalid, MemorydError, NotInitialized, WrongOwner
+from storage.errors import Busy, Corrupt, Invalid, MemorydError, NotInitialized, WrongOwner
 from storage.events import EventType
 from storage.paths import ProjectPaths
 from storage.records import ProjectId, SourceCursor
@@ -428,3 +429,29 @@ def test_a_backup_never_overwrites(home: Path, container: Container, tmp_path: P
     assert target.read_text() == "mine"
     with closing(open_readonly(paths_in(home).database)) as db:
         assert db.execute("SELECT count(*) FROM compact_authority").fetchone() == (1,)
+
+
+def test_what_is_committed_during_a_repair_is_not_cut(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops and says so; the next run finishes with the new events in place."""
+    paths = made(home, "indexed")
+    with stream_of(paths).open("ab") as file:
+        file.write(b"torn")
+    real = repair_journal._believe
+
+    def believe_late(*args: Any) -> Any:
+        found = real(*args)
+        with closing(opened(home, create=False)) as store:
+            store.append([say.document_upserted(a_document("Meanwhile.", name="m"))])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repair_journal, "_believe", believe_late)
+        with pytest.raises(Busy):
+            mend(home)
+
+    mend(home)
+    assert problems(home) == []
+    with closing(opened(home, create=False)) as store, store.read() as reads:
+        assert reads.document(a_document(name="m").key) is not None
