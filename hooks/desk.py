@@ -1,8 +1,8 @@
 """What the recall server's ops do: ping, stats, recall, hook. Knows no sockets.
 
 Questions run on a few threads, each with its own open stores; hook events go on to capture, one
-after the other on a thread of their own, after the answer. Whatever fails gives an empty answer and
-a line in the log: a hook's host must never notice.
+after the other in the order they came, on a thread of their own, after the answer. Whatever fails
+gives an empty answer and a line in the log: a hook's host must never notice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queue import Full, Queue
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from hooks.events import HookEvent, HookOutcome, PromptSubmitted
+from hooks.events import HookEvent, HookOutcome, PromptSubmitted, SessionStarted
 from hooks.frames import Request, answer_line, failure_line, parse_request, raw_line
 from hooks.hosting import Host, host_named
 from hooks.recall import Ask, FindProject, Recaller, bound_project
@@ -50,10 +50,20 @@ class CaptureLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Heard:
+    """A hook's event; `answered` is set once its host need not wait for anything of ours."""
+
+    host: Host
+    event: HookEvent | None
+    answered: threading.Event
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     request: Request
     reply: Reply
     queued: float
+    heard: _Heard | None = None
 
 
 class Desk:
@@ -90,7 +100,7 @@ class Desk:
         self._ready = threading.Event()
         self._snapshots = Snapshots(lambda: self._new_recaller().holdings, ready=self._ready)
         self._jobs: Queue[_Job | None] = Queue(MAX_QUEUED)
-        self._captured: deque[HookEvent] = deque(maxlen=MAX_CAPTURED)
+        self._captured: deque[_Heard] = deque(maxlen=MAX_CAPTURED)
         self._capture_ready = threading.Condition()
         self._closing = False
         self._workers = [
@@ -117,13 +127,33 @@ class Desk:
         elif request.op == "stats":
             reply.send(answer_line(request.id, self.stats()))
         elif request.op in _OPS:
-            try:
-                self._jobs.put_nowait(_Job(request, reply, monotonic()))
-            except Full:
-                self._count("refused")
-                reply.send(_nothing(request, "too much at once"))
+            self._take(request, reply)
         else:
             reply.send(failure_line(request.id, "unknown op"))
+
+    def _take(self, request: Request, reply: Reply) -> None:
+        """Queue a question or an event; events join the line for capture in the order they came."""
+        heard: _Heard | None = None
+        if request.op == "hook":
+            try:
+                heard = _heard(request)
+            except Invalid as problem:
+                self._failed(request, problem)
+                reply.send(_nothing(request, str(problem)))
+                return
+            except Exception as problem:
+                # As in `_handle`, and here the loop itself would end (an absurdly deep payload).
+                self._failed(request, problem)
+                reply.send(_nothing(request, "internal error"))
+                return
+            self._keep(heard)
+        try:
+            self._jobs.put_nowait(_Job(request, reply, monotonic(), heard))
+        except Full:
+            self._count("refused")
+            reply.send(_nothing(request, "too much at once"))
+            if heard is not None:
+                heard.answered.set()
 
     def tick(self) -> bool:
         """Housekeeping; False when the server should leave."""
@@ -185,10 +215,10 @@ class Desk:
         request = job.request
         late = (monotonic() - job.queued) * 1000 > GIVEN_UP_MS
         try:
-            if request.op == "recall":
+            if job.heard is None:
                 job.reply.send(answer_line(request.id, _recall(recaller, request)))
             else:
-                self._hook(recaller, request, job.reply, late=late)
+                self._hook(recaller, request, job.reply, job.heard, late=late)
         except MemorydError as problem:
             self._failed(request, problem)
             job.reply.send(_nothing(request, str(problem)))
@@ -197,39 +227,34 @@ class Desk:
             # payload must not silence the others.
             self._failed(request, problem)
             job.reply.send(_nothing(request, "internal error"))
-
-    def _hook(self, recaller: Recaller, request: Request, reply: Reply, *, late: bool) -> None:
-        host = host_named(request.text("host"))
-        payload = request.fields.get("payload")
-        if host is None or not isinstance(payload, Mapping):
-            raise Invalid("a hook without a known host and a payload")
-        event = host.parse(request.text("event"), payload)
-        try:
-            found = HookOutcome()
-            if isinstance(event, PromptSubmitted) and not late:
-                found = recaller.prompt(event.cwd, event.prompt)
-                self._count("injected" if found.block else "silent")
-            reply.send(_hook_answer(request, host, event, found))
         finally:
-            if event is not None:
-                self._keep(event)
+            if job.heard is not None:
+                job.heard.answered.set()
 
-    def _keep(self, event: HookEvent) -> None:
+    def _hook(
+        self, recaller: Recaller, request: Request, reply: Reply, heard: _Heard, *, late: bool
+    ) -> None:
+        found, event = HookOutcome(), heard.event
+        if isinstance(event, PromptSubmitted) and not late:
+            found = recaller.prompt(event.cwd, event.prompt)
+            self._count("injected" if found.block else "silent")
+        reply.send(_hook_answer(request, heard.host, event, found))
+        if isinstance(event, SessionStarted) and not event.subagent:
+            # Nobody waits for this: a person needs longer to type than a model needs to load.
+            recaller.prepare(event.cwd)
+
+    def _keep(self, heard: _Heard) -> None:
+        if heard.event is None:
+            return
         with self._capture_ready:
             if len(self._captured) == MAX_CAPTURED:
                 self._count("capture_lost")
-            self._captured.append(event)
+            self._captured.append(heard)
             self._capture_ready.notify()
 
     def _capture(self) -> None:
         capture: CaptureLike | None = None
-        while True:
-            with self._capture_ready:
-                while not self._captured and not self._closing:
-                    self._capture_ready.wait()
-                if not self._captured:
-                    return
-                event = self._captured.popleft()
+        while (event := self._next_event()) is not None:
             try:
                 if capture is None:
                     capture = self._new_capture()
@@ -239,6 +264,19 @@ class Desk:
                 # As in `_handle`: one event that cannot be kept must not cost the next ones.
                 self._count("capture_failed")
                 self._log.write("capture.failed", problem=type(problem).__name__)
+
+    def _next_event(self) -> HookEvent | None:
+        """The oldest event; None when the desk is closed and everything was written down."""
+        with self._capture_ready:
+            while not self._captured and not self._closing:
+                self._capture_ready.wait()
+            if not self._captured:
+                return None
+            heard = self._captured.popleft()
+        # Writing down takes the processor from whoever is answering; a hung answer may not keep
+        # everybody's words in memory.
+        heard.answered.wait(GIVEN_UP_MS / 1000)
+        return heard.event
 
     def _failed(self, request: Request, problem: Exception) -> None:
         self._count("failed")
@@ -250,6 +288,19 @@ class Desk:
 
 
 _OPS: Final = frozenset({"ping", "stats", "recall", "hook"})
+
+
+def _heard(request: Request) -> _Heard:
+    """The event that a hook reports; parsing is pure and bounded by the frame.
+
+    Raises:
+        Invalid: no known host, or no payload.
+    """
+    host = host_named(request.text("host"))
+    payload = request.fields.get("payload")
+    if host is None or not isinstance(payload, Mapping):
+        raise Invalid("a hook without a known host and a payload")
+    return _Heard(host, host.parse(request.text("event"), payload), threading.Event())
 
 
 def _recall(recaller: Recaller, request: Request) -> JsonValue:

@@ -125,6 +125,34 @@ class Recaller:
         settings = self.holdings.settings(project).recall
         return outcome(self.recall(Ask(cwd=cwd, query=prompt)), settings)
 
+    def prepare(self, cwd: str) -> None:
+        """Load what the first prompt of a session will want: the index, and the encoder behind it.
+
+        Only where vectors wait to be used; a folder without memory costs a look-up.
+
+        Raises:
+            MemorydError: the store or its settings are not usable.
+        """
+        project = self._project(cwd)
+        if project is None:
+            return
+        settings = self.holdings.settings(project)
+        if not settings.recall.enabled:
+            return
+        try:
+            held = self.holdings.authority(project)
+        except NotInitialized:
+            return
+        encoder = self._warming.encoder(settings.encoder)
+        collection = encoder.collection if encoder is not None else None
+        with held.authority.read() as reads:
+            useful = collection in reads.collections()
+        if encoder is not None and useful:
+            self._warming.wanted(encoder)
+        self._snapshots.current(
+            project, held, collection, max_bytes=settings.recall.max_index_bytes
+        )
+
     def _project(self, cwd: str) -> ProjectId | None:
         return self._find_project(self._paths, Path(cwd)) if cwd else None
 

@@ -179,6 +179,8 @@ class Service:
             self._wake_out.send(b"\0")
 
     def _serve(self, client: _Client, events: int) -> None:
+        if client not in self._clients:
+            return  # Dropped for a newer one since the selector named it.
         if events & selectors.EVENT_WRITE:
             self._write(client)
         if events & selectors.EVENT_READ and client in self._clients:

@@ -1,7 +1,8 @@
 """When a resident process loads its encoder, and when it lets it go.
 
-A model costs 170 MB, so it is loaded only once a project with vectors was asked about, on a thread
-of its own while recall goes on by words, and given back after a long silence.
+A model costs 170 MB, so it is loaded only once a session of a project with vectors began (or such a
+project was asked about), on a thread of its own while recall goes on by words, and given back after
+a long silence.
 """
 
 from __future__ import annotations
@@ -80,14 +81,17 @@ class Warming:
                 encoder.close()
 
     def _warm(self, encoder: Encoder) -> None:
-        problem: MemorydError | None = None
+        problem = ""
         try:
             encoder.warm()
             # The first run allocates; let it not be a person's.
             encoder.encode_query("warm up")
         except MemorydError as found:
-            problem = found
+            problem = str(found)
+        except Exception as found:
+            # The last guard of this thread: else it would count as warming for ever.
+            problem = type(found).__name__
         with self._lock:
             self._thread = None
             self._failed_at = monotonic() if problem else None
-            self.problem = str(problem) if problem else ""
+            self.problem = problem

@@ -212,15 +212,20 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> GatedEncoder:
     return encoder
 
 
-def test_recall_goes_by_words_until_the_encoder_is_warm(
-    home: Path, store: Authority, gated: GatedEncoder
-) -> None:
-    """The first question starts the loading and does not wait for it; later ones use it."""
+def store_vectors(store: Authority, encoder: HashEncoder) -> None:
+    """A vector for every chunk of the store."""
     with store.read() as reads:
         chunks = list(reads.chunks())
     vectors = packed(HashEncoder().encode([chunk.text for chunk in chunks]), 127.0)
     rows = [(chunk.rowid, vector) for chunk, vector in zip(chunks, vectors, strict=True)]
-    store.store_vectors(gated.collection, rows)
+    store.store_vectors(encoder.collection, rows)
+
+
+def test_recall_goes_by_words_until_the_encoder_is_warm(
+    home: Path, store: Authority, gated: GatedEncoder
+) -> None:
+    """The first question starts the loading and does not wait for it; later ones use it."""
+    store_vectors(store, gated)
     warming = Warming()
     recaller = Recaller(
         HomePaths(home),
@@ -244,6 +249,37 @@ def test_recall_goes_by_words_until_the_encoder_is_warm(
     assert cold.items[0].scores.dense is None
     assert warm.gaps == ()
     assert warm.items[0].scores.dense is not None
+
+
+def test_a_session_that_starts_loads_the_encoder_for_its_first_prompt(
+    home: Path, store: Authority, gated: GatedEncoder
+) -> None:
+    """Where vectors are, the model and the index are there before the first question."""
+    warming, snapshots = Warming(), resident(home)
+    recaller = Recaller(
+        HomePaths(home),
+        clock=ManualClock(),
+        environment={},
+        snapshots=snapshots,
+        warming=warming,
+        find_project=find_test_project,
+    )
+    recaller.prepare("/work")
+    without = warming.state()
+    store_vectors(store, gated)
+
+    recaller.prepare("/elsewhere")
+    elsewhere = warming.state()
+    recaller.prepare("/work")
+    gated.gate.set()
+    wait_until(lambda: warming.state() == "ready", what="the encoder")
+    held = len(snapshots.sizes())
+    first = recaller.recall(Ask(cwd="/work", query="which local database"))
+    recaller.close()
+
+    assert (without, elsewhere, held) == ("cold", "cold", 1)
+    assert first.gaps == ()
+    assert first.items[0].scores.dense is not None
 
 
 def test_a_project_without_vectors_loads_no_model(
@@ -281,6 +317,24 @@ def test_a_model_that_does_not_load_is_not_tried_at_every_question(gated: GatedE
 
     assert warming.state() == "failed"
     assert "SHA-256" in warming.problem
+
+
+def test_whatever_stops_a_model_from_loading_is_a_failure_and_no_wait(
+    gated: GatedEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the runtime's own ends the warming too, so that it is tried again later."""
+
+    def warm() -> None:
+        raise RuntimeError("out of threads")
+
+    monkeypatch.setattr(gated, "warm", warm)
+    warming = Warming()
+    assert warming.encoder(EncoderSettings()) is gated
+
+    warming.wanted(gated)
+    wait_until(lambda: warming.state() == "failed", what="the failure")
+
+    assert warming.problem == "RuntimeError"
 
 
 def test_a_model_that_nobody_needs_is_given_back(gated: GatedEncoder) -> None:

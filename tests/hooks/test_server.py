@@ -5,24 +5,56 @@ from __future__ import annotations
 import json
 import os
 import random
+import selectors
 import shutil
 import socket
 import stat
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from hooks import serving
 from hooks.events import PromptSubmitted, TurnEnded
 from hooks.server import Server, take_lock
 from storage.clock import SystemClock
 from storage.errors import Unavailable
 from storage.paths import HomePaths
-from tests.hooks.serverside import Listener, Running, a_server, read_line, short_home
+from storage.records import ProjectId
+from tests.hooks.serverside import (
+    Listener,
+    Running,
+    a_server,
+    find_test_project,
+    read_line,
+    short_home,
+)
 from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
 from tests.support import wait_until
+
+
+class Silent:
+    """A desk that answers nothing."""
+
+    def receive(self, line: bytes, reply: serving.Reply) -> None:
+        """Take a line."""
+
+    def tick(self) -> bool:
+        return True
+
+
+def _nested(depth: int) -> object:
+    value: object = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+DEEP = {"sessionId": "s", "cwd": "/work", "output": _nested(900)}
+"""JSON reads it; whoever walks it calls itself twice a level."""
 
 
 @pytest.fixture
@@ -105,6 +137,63 @@ def test_every_event_goes_to_capture(running: Running) -> None:
     assert isinstance(running.listener.events[0], TurnEnded)
 
 
+def test_events_are_written_down_in_the_order_they_came() -> None:
+    """A prompt whose answer takes long is still captured before the end of its turn."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def find_project(paths: HomePaths, cwd: Path) -> ProjectId | None:
+        if cwd == Path("/slow"):
+            asked.set()
+            assert answered.wait(20)
+        return find_test_project(paths, cwd)
+
+    turn = {"op": "hook", "host": "pi", "payload": {"sessionId": "s1", "cwd": "/work"}}
+    frames = [
+        prompt_frame("which database", cwd="/slow"),
+        {**turn, "event": "turn_end"},
+        {**turn, "event": "agent_settled"},
+    ]
+    with short_home() as home, a_server(home, find_project=find_project) as running:
+        with running.connect() as link:
+            for number, frame in enumerate(frames):
+                line = json.dumps({"v": 1, "id": str(number), **frame}).encode() + b"\n"
+                link.sendall(line)
+            assert asked.wait(20)
+            assert [json.loads(read_line(link))["id"] for _ in frames[1:]] == ["1", "2"]
+            answered.set()
+        wait_until(lambda: len(running.listener.events) == 3, what="the captured events")
+
+        first, second, third = running.listener.events
+
+    assert isinstance(first, PromptSubmitted)
+    assert isinstance(second, TurnEnded)
+    assert isinstance(third, TurnEnded)
+    assert (second.settled, third.settled) == (False, True)
+
+
+def test_a_server_told_to_leave_writes_down_what_it_was_told_before() -> None:
+    """An event whose answer is still being made when the server stops is captured first."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def find_project(paths: HomePaths, cwd: Path) -> ProjectId | None:
+        if cwd == Path("/slow"):
+            asked.set()
+            assert answered.wait(20)
+        return find_test_project(paths, cwd)
+
+    with short_home() as home, a_server(home, find_project=find_project) as running:
+        with running.connect() as link:
+            frame = {"v": 1, "id": "1", **prompt_frame("which database", cwd="/slow")}
+            link.sendall(json.dumps(frame).encode() + b"\n")
+            assert asked.wait(20)
+            running.server.stop()
+            wait_until(lambda: not running.paths.socket.exists(), what="the closing server")
+            answered.set()
+            running.thread.join(20)
+
+        assert [type(event) for event in running.listener.events] == [PromptSubmitted]
+
+
 def test_a_broken_capture_does_not_cost_the_answer(running: Running) -> None:
     """Capture fails, prompts are answered; the failure is counted and logged without words."""
     running.listener.broken = True
@@ -126,6 +215,7 @@ def test_a_broken_capture_does_not_cost_the_answer(running: Running) -> None:
         {"op": "hook", "host": "nobody", "event": "Stop", "payload": {}},
         {"op": "hook", "host": "claude", "event": "Stop"},
         {"op": "hook", "host": "claude", "event": "Stop", "payload": [1]},
+        {"op": "hook", "host": "pi", "event": "tool_result", "payload": DEEP},
         {"op": "dance"},
         {"op": "recall", "cwd": 7, "query": ["x"], "limit": "many", "expansions": {"a": 1}},
         {"op": "recall", "cwd": "\0", "query": "which database"},
@@ -258,6 +348,20 @@ def test_beyond_the_cap_the_idlest_connection_goes(running: Running) -> None:
         for _ in range(600):
             links.enter_context(running.connect())
         assert running.alive()
+
+
+def test_a_connection_dropped_while_it_was_named_ready_is_left_alone() -> None:
+    """The selector's batch may still name a connection that a newer one has just displaced."""
+    ours, theirs = socket.socketpair()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, ours, theirs:
+        service = serving.Service(listener, Silent())
+        client = serving._Client(ours)
+        ours.close()
+
+        service._serve(client, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+        assert service.clients == 0
+        service._close()
 
 
 def test_another_user_is_turned_away() -> None:
