@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ops.ids import bare, shortened_to
+from ops.originals import original_of
 from ops.output import duration, moment_json, styled
 from ops.reasons import rule_of, why_it_counts
 from storage.authority.reads import Reads
@@ -66,7 +67,7 @@ class Lesson:
 
 def place(source: SourceRef) -> str:
     """`file:line`, the user's own folder shortened to `~`."""
-    locator = source.locator
+    locator = original_of(source.locator)
     home = str(Path.home())
     if locator.startswith(home + "/"):
         locator = "~" + locator.removeprefix(home)
@@ -212,7 +213,7 @@ def lesson_json(lesson: Lesson) -> dict[str, JsonValue]:
                 "quote": item.excerpt,
                 "origin": item.origin.value,
                 "adapter": item.source.adapter,
-                "file": item.source.locator,
+                "file": original_of(item.source.locator),
                 "line": item.source.line,
                 "observed_at": moment_json(item.observed_at),
             }

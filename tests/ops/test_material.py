@@ -18,10 +18,12 @@ from ops.material import (
     recognised,
     sample_project,
     sample_transcripts,
+    strangers,
 )
+from ops.originals import original_of
 from storage.clock import SystemClock
 from storage.config import SourceSettings, StorageSettings
-from storage.errors import Invalid
+from storage.errors import Invalid, Refused
 from storage.paths import HomePaths
 from storage.projects import bind
 from storage.records import ProjectId
@@ -206,3 +208,95 @@ def test_the_samples_project_is_a_private_folder_of_ours(home: Path) -> None:
 
     assert folder.is_relative_to(home)
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "message", "x": NaN}\n',
+        b'{"type": "message", "x": [Infinity, 1]}\n',
+        b'{"type": "message", "x": {"deep": -1e999}}\n',
+        b'{"type": "message", "x": ' + b"[" * 900 + b"]" * 900 + b"}\n",
+    ],
+    ids=["NaN", "Infinity", "1e999", "nested"],
+)
+def test_a_line_that_json_cannot_hold_counts_as_unreadable(
+    line: bytes, home: Path, tmp_path: Path
+) -> None:
+    """It leaves its place, like every damaged line; the lines around it are kept."""
+    said = {"type": "message", "message": {"role": "user", "content": "Hello there"}}
+    file = _write(tmp_path / "s.jsonl", [PI, line, said])
+
+    copied = _copied(file, HomePaths(home))
+
+    assert copied[0] == {**PI, "cwd": "/our/project"}
+    assert copied[1] is None or copied[1]["type"] == "message"
+    assert copied[2] == said
+    (copy,) = HomePaths(home).project(OURS).root.rglob("s-*.jsonl")
+    assert not any(word in copy.read_bytes() for word in (b"NaN", b"Infinity"))
+
+
+def test_empty_lines_are_not_counted_as_damage(home: Path, tmp_path: Path) -> None:
+    """Only a line that held something counts as skipped; a giant and a broken one do."""
+    file = _write(tmp_path / "s.jsonl", [PI, b"\n", b"{broken\n", b"x" * LIMIT + b"\n", PI])
+
+    _copied(file, HomePaths(home))
+
+    (copy,) = HomePaths(home).project(OURS).root.rglob("s-*.jsonl")
+    assert sorted(copy.read_bytes().split(b"\n")[1:-2]) == [b"", b"?", b"?"]
+
+
+def test_a_session_that_begins_with_a_giant_line_is_recognised(tmp_path: Path) -> None:
+    """What it is may stand behind megabytes, readable or passed over."""
+    readable = {"type": "summary", "text": "x" * 2_000_000}
+    file = _write(tmp_path / "s.jsonl", [readable, b"y" * 9_000_000 + b"\n", PI])
+
+    found = recognised(file, max_line_bytes=8_388_608)
+
+    assert (found.adapter, found.cwd) == ("pi", "/their/project")
+
+
+def test_links_in_a_ring_are_refused_by_name(tmp_path: Path) -> None:
+    """No file stands behind them: the sentence is the one of a missing file."""
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.symlink_to(two)
+    two.symlink_to(one)
+
+    with pytest.raises(Invalid, match=r"one\.jsonl is not a file that can be read"):
+        recognised(one, max_line_bytes=LIMIT)
+
+
+def test_a_session_of_another_memory_is_refused_with_both_folders(
+    home: Path, tmp_path: Path
+) -> None:
+    """What one project learned must not flow into another; an unbound folder's may, and is told."""
+    paths, clock = HomePaths(home), SystemClock()
+    ours, theirs, nobodys = (tmp_path / name for name in ("ours", "theirs", "nobodys"))
+    for folder in (ours, theirs, nobodys):
+        folder.mkdir()
+    bind(paths, theirs, clock=clock, settings=StorageSettings())
+    foreign = Transcript(tmp_path / "s.jsonl", "pi", str(theirs / "deep"))
+    free = Transcript(tmp_path / "t.jsonl", "pi", str(nobodys))
+    own = Transcript(tmp_path / "u.jsonl", "pi", str(ours / "deep"))
+
+    for _ in range(2):  # before and after the folder has a memory itself
+        with pytest.raises(Refused) as refused:
+            strangers([own, foreign], paths, ours)
+        assert str(theirs) in str(refused.value)
+        assert str(ours) in str(refused.value)
+        assert strangers([own, free], paths, ours) == [free]
+        bind(paths, ours, clock=clock, settings=StorageSettings())
+
+
+def test_a_copy_leads_back_to_the_file_that_was_named(home: Path, tmp_path: Path) -> None:
+    """People see their own file; a copy without a note, or another path, stands for itself."""
+    file = _write(tmp_path / "s.jsonl", [PI])
+    _copied(file, HomePaths(home))
+    (copy,) = HomePaths(home).project(OURS).root.rglob("s-*.jsonl")
+    lost = copy.with_name("lost.jsonl")
+
+    assert original_of(str(copy)) == str(file)
+    assert original_of(str(lost)) == str(lost)
+    assert original_of(str(file)) == str(file)
+    (copy.parent / "originals.json").write_text("[")
+    assert original_of(str(copy)) == str(copy)
