@@ -23,7 +23,7 @@ from storage.redaction_keywords import Claim, claim_of, is_credential
 from storage.redaction_values import PLACEHOLDER, Finding, is_random
 from storage.redaction_views import decoded_runs, unfold
 
-__all__ = ["RULES", "Finding", "findings", "is_clean", "redact", "redact_json"]
+__all__ = ["RULES", "Finding", "findings", "is_clean", "is_learnable", "redact", "redact_json"]
 
 RULES: Final = frozenset({"base64", "too-deep", "unstable", "unsupported"}).union(
     redaction_commands.RULES,
@@ -67,6 +67,11 @@ def findings(text: str) -> tuple[Finding, ...]:
 def is_clean(text: str) -> bool:
     """True if the redacted form equals the original."""
     return not findings(text)
+
+
+def is_learnable(text: str) -> bool:
+    """True if nothing was, or would be, redacted in the text: a statement with a hole is no rule."""
+    return PLACEHOLDER.search(text) is None and is_clean(text)
 
 
 def redact_json(value: JsonValue) -> JsonValue:

@@ -18,6 +18,7 @@ from storage.redaction_values import (
     is_placeholder,
     may_be_chosen,
     may_be_password,
+    may_be_secret,
     may_be_token,
     word_list,
     word_set,
@@ -180,6 +181,8 @@ def is_credential(claim: Claim, value: str) -> bool:
         return may_be_password(value)
     if claim is Claim.KEY:
         return len(value) >= 16 and may_be_token(value)
+    if claim is Claim.SECRET:
+        return may_be_secret(value)
     return may_be_token(value)
 
 

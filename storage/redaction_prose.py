@@ -25,8 +25,10 @@ from storage.redaction_values import (
 
 RULES: Final = frozenset({"spoken-secret", "recovery-phrase"})
 
-_NOUNS: Final = word_list(
-    """
+_NOUNS: Final = (
+    " pw",
+    *word_list(
+        """
     kata sandi | mật khẩu | mat khau | contraseña | lösenord | hasło | jelszó | şifre | parolă |
     clave | chave | chiave | clé | schlüssel | schluessel | sleutel | klucz | anahtar |
     geheimnis | парол | ключ | токен | секрет | κωδικ | συνθηματικ | סיסמ | كلمة المرور | كلمة
@@ -34,7 +36,8 @@ _NOUNS: Final = word_list(
     密码 | 密碼 | 口令 | 密钥 | 密鑰 | 金鑰 | 令牌
     | 秘钥 | パスワード | 暗証 | トークン | キー | 비밀번호 | 암호 | 토큰 | 패스워드
     """,
-    "|",
+        "|",
+    ),
 )
 _PHRASE_NOUNS: Final = word_list(
     """
@@ -50,7 +53,7 @@ _JOINS: Final = word_set(
     is are was be = : => -> → es son era est sont ist lautet heißt heisst sind war é è são jest
     to är er on là je este jsou adalah ialah είναι это будет — – - は が を 是 为 為 은 는 이 가 है
     هو هي
-    zijn becomes now equals reads: set
+    zijn becomes now equals reads: set still just simply currently always
     """
 )
 _LOOSE_JOINS: Final = word_set(
@@ -74,6 +77,7 @@ _GLUE: Final = (
 )
 _HEX: Final = r"[0-9a-f]+"
 _WORDY: Final = r"[A-Za-z]{3,}-?[0-9]{1,6}[!?.]?"
+_WORDS_IN_A_ROW: Final = r"[A-Za-z]{3,}(?:[-_.][A-Za-z]{3,}){2,}[-_.]?[0-9]{1,6}"
 _LIST_OF_WORDS: Final = (
     r"[^\S\n]{0,3}(?:\([^)\n]{0,30}\)[^\S\n]{0,2})?(?:is|are|was|es|est|ist|это)?[\s:=：\"'`\\>-]{0,8}"
     r"((?:[0-9]{1,2}[.)]\s?)?[a-z]{3,8}(?:[,\s]{1,3}(?:[0-9]{1,2}[.)]\s?)?[a-z]{3,8}){10,23})(?![a-z])"
@@ -164,7 +168,8 @@ def _read_on(line: str, at: int, *, weak: bool) -> Finding | None:
         if index == 0 or joined or word[0] in _OPENING:
             start = at + token.start()
             near = joined and since_join == 0 and not loose
-            found = _judge(word, start, joined=joined, weak=weak and near)
+            beside = weak and (index == 0 or joined)
+            found = _judge(word, start, joined=joined or beside, weak=weak and near, beside=beside)
             if found:
                 return found
         if word.lower() in _JOINS or word[-1] in ":=：":
@@ -178,7 +183,9 @@ def _read_on(line: str, at: int, *, weak: bool) -> Finding | None:
     return None
 
 
-def _judge(word: str, start: int, *, joined: bool, weak: bool) -> Finding | None:
+def _judge(
+    word: str, start: int, *, joined: bool, weak: bool, beside: bool = False
+) -> Finding | None:
     value = word.lstrip(_OPENING)
     start += len(word) - len(value)
     value = value.rstrip(_WRAPPING) if not weak else value.rstrip(_WRAPPING.replace("!", ""))
@@ -189,14 +196,17 @@ def _judge(word: str, start: int, *, joined: bool, weak: bool) -> Finding | None
         plain_id = is_uuid(value) or re.fullmatch(_HEX, value) is not None
         holds = joined or (is_random(value) and not plain_id and len(value) >= 10)
     else:
-        holds = weak and (may_be_mixed(value) or _is_word_with_digits(value))
+        # Right beside the word "password", a mixture of cases and digits is one.
+        holds = ((weak or beside) and may_be_mixed(value)) or (weak and _is_word_with_digits(value))
     return Finding("spoken-secret", start, start + len(value)) if holds else None
 
 
 def _is_word_with_digits(value: str) -> bool:
     if is_placeholder(value) or is_plain(value) or is_code(value):
         return False
-    return len(value) >= 6 and re.fullmatch(_WORDY, value) is not None
+    return len(value) >= 6 and (
+        re.fullmatch(_WORDY, value) is not None or re.fullmatch(_WORDS_IN_A_ROW, value) is not None
+    )
 
 
 def _ends(lowered: str, noun: str) -> Iterator[int]:

@@ -18,6 +18,7 @@ from storage.redaction_values import (
     is_placeholder,
     is_random,
     is_uuid,
+    may_be_chosen,
     may_be_password,
     may_be_token,
     word_set,
@@ -79,6 +80,10 @@ _SPELLED: Final[tuple[tuple[str, str, str, _Check], ...]] = (
      r"authorization(?<![a-z]authorization)\\{0,4}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,4}[\"'`]?"
      r"(?:token|api-?key|key|splunk|negotiate|ntlm|geniekey|ssws|bot|oauth)?"
      r"[ \t=]{0,2}[\"']?([a-z0-9._~+/=:-]{12,}+)", may_be_token),
+    # A header that carries it: nothing but a credential stands there, even of letters alone.
+    ("bearer-token", "bearer",
+     r"authorization\\{0,4}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,4}[\"'`]?bearer[ \t]{1,4}"
+     r"([a-z0-9._~+/=|:-]{16,}+)", may_be_chosen),
     ("ethereum-key", "private",
      r"private[ _-]?key[^\n]{0,40}?(0x[0-9a-f]{64})(?![0-9a-f])", _anything),
 )  # fmt: skip

@@ -210,6 +210,15 @@ def may_be_token(value: str) -> bool:
     return is_random(value) or is_uuid(value)
 
 
+def may_be_secret(value: str) -> bool:
+    """True where a name says secret: letters and digits in turn, though none of it is random."""
+    if may_be_token(value):
+        return True
+    if len(value) < 12 or is_placeholder(value) or is_plain(value) or _SNAKE_CASE.fullmatch(value):
+        return False
+    return sum(map(str.isdigit, value)) >= 4 and len(_HUMPS.findall(value)) >= 4
+
+
 def may_be_spoken(value: str) -> bool:
     """True for a value that a sentence names: nothing but a credential reads like this."""
     if len(value) < 8 or is_placeholder(value) or is_plain(value) or is_code(value):

@@ -367,3 +367,38 @@ def test_nul_and_lone_surrogates_are_text() -> None:
 
     assert redact(f"\0\ud800{token}\udfff\0") == "\0\ud800[redacted:github-token]\udfff\0"
     assert redact("\0" * 40 + "\ud83d") == "\0" * 40 + "\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("Use the login deploy with password {}", "Tr0ub" + "4dor7"),
+        ("with the password {}", "Tr0ub" + "4dor&3"),
+        ("the root pw is {}", "Tr0ub" + "4dor7"),
+        ("the db password is still {}", "Tr0ub" + "4dor7"),
+        ("The vault passphrase is {}", "correct-horse-" + "battery-staple-9"),
+        ('secret = "{}"', "s3cr3t-" + "v4lue-99"),
+        ('{{"client_secret":"{}"}}', "abcd1234" + "efgh5678"),
+        ("Authorization: Bearer {}", "abcdefghij" + "klmnopqrst"),
+    ],
+)
+def test_a_word_that_names_a_credential_is_enough(text: str, secret: str) -> None:
+    """Beside its noun, a chosen password need not look random to be one."""
+    assert secret not in redact(text.format(secret))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password policy is SHA256-based",
+        "the password field has maxLength2 set",
+        "pw is short for password",
+        "Authorization: Bearer <your-token-here>",
+        'curl -H "Authorization: Bearer $TOKEN"',
+        "secretName: my-secret-2024",
+        "the password is case-sensitive-by-default",
+    ],
+)
+def test_talk_about_credentials_stays(text: str) -> None:
+    """Prose, references and names that only mention a credential come through untouched."""
+    assert redact(text) == text
