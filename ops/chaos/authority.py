@@ -40,8 +40,9 @@ from storage.records import JsonValue
 State = tuple[object, ...]
 AFTER: Final = "after the harm"
 EXAMPLES: Final = 12
-ROUND_IMAGES: Final = 60
-ROUND_FAULTS: Final = 20
+ROUND_IMAGES: Final = 8
+"""Of each act, before it is the next one's turn."""
+ROUND_FAULTS: Final = 3
 HARMS: Final[tuple[tuple[Harm, bool], ...]] = (
     ("io", False), ("full", True), ("full", False), ("io", True),
 )  # fmt: skip
@@ -330,6 +331,10 @@ def run(folder: Path, *, seconds: float, seed: int) -> tuple[dict[str, JsonValue
             if rounds > 1 and time.monotonic() - started > seconds:
                 break
             turn.take(folder / f"{rounds}-{number}", tally, rounds)
+    for found in storms.values():
+        tally.lost += found.lost
+        tally.mixed += found.mixed
+        tally.verify_failures += found.verify_failures
     figures = tally.json()
     figures["acts"] = len(turns)
     figures["acts_exhausted"] = [turn.case.title for turn in turns if turn.whole and turn.exhausted]
