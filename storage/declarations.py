@@ -4,20 +4,21 @@ Owns the judgement that hooks and transcript readers share, so one statement is 
 whichever way it came in. Promises that a statement is a literal part of its sentence, the sentence
 a literal part of the message, and that both are free of credentials. Precision over recall: a
 question, a doubt, a story, a word that points at something else, or anything tied to the moment is
-no declaration, and a message that asks not to be remembered yields nothing.
+no declaration, nor is what holds the mark of a removed credential, and a message that asks not to
+be remembered yields nothing. "Never A. Use B instead." is one statement: each half needs the other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from storage.injected import spoken
 from storage.language import detect
 from storage.records import FactKind, statement_key
-from storage.redaction import is_clean
+from storage.redaction import is_learnable
 from storage.sentences import is_brief, sentences
 from storage.wording import (
     DANGLING,
@@ -25,6 +26,7 @@ from storage.wording import (
     ENGLISH_OPENER,
     ENGLISH_STOP,
     HEDGE,
+    INSTEAD,
     MOMENTARY,
     NARRATIVE,
     NOT_A_NOTE,
@@ -71,11 +73,46 @@ def declarations(message: str) -> list[Declaration]:
     if not text or is_brief(text) or OFF_RECORD.search(text):
         return []
     found: dict[str, Declaration] = {}
-    for sentence in sentences(text):
-        declared = declaration(sentence)
-        if declared is not None:
-            found.setdefault(statement_key(declared.statement), declared)
+    for parts in _groups(text, sentences(text)):
+        whole = declaration(text[parts[0][0] : parts[-1][1]])
+        apart = (declaration(text[start:end]) for start, end in parts)
+        for declared in [whole] if whole or len(parts) == 1 else apart:
+            if declared is not None:
+                found.setdefault(statement_key(declared.statement), declared)
     return list(found.values()) if len(found) <= MAX_PER_MESSAGE else []
+
+
+def _groups(text: str, found: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
+    """The sentences as spans; one that says what to do instead goes with the one it answers.
+
+    Apart, the rejection often ends in a word that points elsewhere, and the remedy has no object.
+    """
+    at = 0
+    before: tuple[int, int] | None = None
+    for sentence in found:
+        start = text.index(sentence, at)
+        at = start + len(sentence)
+        if before is not None:
+            gap = text[before[1] : start]
+            close = not gap.strip() and gap.count("\n") < 2
+            if close and _answers(text[before[0] : before[1]], sentence):
+                yield [before, (start, at)]
+                before = None
+                continue
+            yield [before]
+        before = start, at
+    if before is not None:
+        yield [before]
+
+
+def _answers(before: str, part: str) -> bool:
+    """Whether a sentence names the substitute for what the one before it rejects."""
+    if not INSTEAD.match(_opened(part)[0]) or _is_question(part) or _is_question(before):
+        return False
+    # Here, not above: hardly any prompt gets this far.
+    from storage.replacement import terms
+
+    return bool(terms(_opened(before)[0]).rejects)
 
 
 def declaration(sentence: str) -> Declaration | None:
@@ -85,7 +122,7 @@ def declaration(sentence: str) -> Declaration | None:
     if not _well_formed(statement) or _is_question(core):
         return None
     kind = _kind(statement, strong=strong, noted=noted)
-    if kind is None or not is_clean(sentence):
+    if kind is None or not is_learnable(sentence):
         return None
     return Declaration(kind, statement, sentence)
 
@@ -98,7 +135,7 @@ def explicit(text: str) -> Declaration | None:
     sentence = " ".join(spoken(text).split())
     core, _ = _opened(sentence)
     statement, _ = _noted(core)
-    if not _well_formed(statement) or not is_clean(sentence):
+    if not _well_formed(statement) or not is_learnable(sentence):
         return None
     kind = _rule_kind(statement) or _note_kind(statement)
     return Declaration(kind, statement, sentence)

@@ -3,7 +3,8 @@
 Owns the failure gate and the pairing, shared by the hooks (live) and the transcript readers
 (later), so both come to the same words. Precision over recall: code under repair fails and passes
 all day and teaches nothing, so a failure whose remedy was an edit, a failure without a diagnosis,
-and a success hidden behind a pipe are all let go. Whatever it keeps or says is redacted.
+a success hidden behind a pipe, a line that talks to the agent, and whatever lost a credential on
+the way are all let go. Whatever it keeps or says is redacted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.records import JsonValue
-from storage.redaction import redact
+from storage.redaction import is_learnable, redact
 
 MAX_PENDING: Final = 8
 MAX_REMEDIES: Final = 2
@@ -54,6 +55,14 @@ _ROUTINE: Final = re.compile(
     r"|unknown (?:option|flag|command|argument)|^usage:|syntax ?error|unexpected token|undefined:"
     r"|\bTS\d{4}\b|assert|expected|lint/|\bE\d{3,4}\b|parse error|not defined|type ?error"
     r"|user doesn't want to proceed|tool_use_error|command aborted|nothing to commit",
+    re.IGNORECASE,
+)
+# What a program prints is data: a line that gives orders to whoever reads it is no diagnosis.
+_ADDRESSED: Final = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instructions?|prompts?|rules|above|previous)"
+    r"|\b(?:ai|llm|assistant|agents?|claude|chatgpt|model)\b.{0,30}\b(?:must|should|shall|please|run)\b"
+    r"|\byou (?:must|should|shall|are|need to) (?:now )?(?:always|never|execute|send|upload|an?)\b"
+    r"|\bsystem prompt\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|</?[a-z]+[-_][a-z_-]+>",
     re.IGNORECASE,
 )
 _NOISE: Final = re.compile(r"^(?:Error: )?(?:Exit code \d+|Command exited with code \d+)\.?$")
@@ -201,7 +210,7 @@ class Outcomes:
                     other.remedies = [*other.remedies, command][: MAX_REMEDIES + 1]
         if waiting is None or waiting.edited or not 1 <= len(waiting.remedies) <= MAX_REMEDIES:
             return None
-        return Fixed(
+        fixed = Fixed(
             command=waiting.command,
             failure=waiting.failure,
             remedies=tuple(waiting.remedies),
@@ -209,6 +218,8 @@ class Outcomes:
             line=waiting.line,
             at=waiting.at,
         )
+        # Nobody can repeat a command with a hole in it.
+        return fixed if is_learnable(fixed.statement) else None
 
     def _touch(self) -> None:
         for waiting in self._pending.values():
@@ -261,7 +272,7 @@ def diagnosis(output: str) -> str | None:
         line = raw.strip()
         if not 20 <= len(line) <= LINE_CHARS or _NOISE.match(line):
             continue
-        if _DIAGNOSIS.search(line) and not _ROUTINE.search(line):
+        if _DIAGNOSIS.search(line) and not (_ROUTINE.search(line) or _ADDRESSED.search(line)):
             return line
     return None
 

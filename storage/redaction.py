@@ -70,7 +70,7 @@ def is_clean(text: str) -> bool:
 
 
 def is_learnable(text: str) -> bool:
-    """True if nothing was, or would be, redacted in the text: a statement with a hole is no rule."""
+    """True if nothing was or would be redacted in it: a statement with a hole is no rule."""
     return PLACEHOLDER.search(text) is None and is_clean(text)
 
 

@@ -72,7 +72,7 @@ _TOKEN: Final = re.compile(r"[^\W_][\w./@:+#-]*")
 _EVERYWHERE: Final = frozenset(
     re.findall(
         r"\w+",
-        "repo repository project codebase code package monorepo everywhere anywhere all"
+        "repo repository project codebase code package monorepo here everywhere anywhere all"
         " every always never again repositorio proyecto repositório projeto dépôt projet"
         " projekt progetto hand hands manually everything anything todo tudo tout alles tutto",
     )

@@ -20,7 +20,7 @@ from storage.names import opaque
 from storage.outcomes import LINE_CHARS, MAX_REMEDIES, Fixed
 from storage.paths import ProjectPaths
 from storage.records import FactKind, JsonValue, canonical_json, digest_of, statement_key
-from storage.redaction import is_clean, redact
+from storage.redaction import is_learnable, redact
 
 VERSION: Final = 1
 MAX_PER_TURN: Final = 64
@@ -139,16 +139,17 @@ def decode(line: Mapping[str, JsonValue], number: int) -> Entry | None:
                 line=number,
                 at=at,
             )
-            return Proved(fixed=fixed, session_id=session, host=host)
+            proved = Proved(fixed=fixed, session_id=session, host=host)
+            return proved if _is_fit(proved) else None
         case _:
             return None
 
 
 def _is_fit(entry: Entry) -> bool:
-    """A declared statement is a literal part of its sentence, and neither holds a credential."""
+    """No hole where a credential was; a declared statement is a literal part of its sentence."""
     if isinstance(entry, Proved):
-        return True
-    return entry.statement in entry.sentence and is_clean(entry.sentence)
+        return is_learnable(entry.fixed.statement)
+    return entry.statement in entry.sentence and is_learnable(entry.sentence)
 
 
 def _line(entry: Entry) -> bytes:

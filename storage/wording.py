@@ -142,6 +142,12 @@ OFF_RECORD: Final = re.compile(
     r"|不要记(?:住|录)|别记|覚えないで|記憶しないで|не (?:запоминай|запомни)",
     _I,
 )
+INSTEAD: Final = re.compile(
+    r"(?:always |please |just )*(?:use|prefer|run|call|choose|pick|write|go with|stick (?:to|with))"
+    r" [^.;:!?]{2,120}\binstead\b(?! of\b)",
+    _I,
+)
+"""A substitute without its object: what it stands for is in the sentence before."""
 QUESTION: Final = re.compile(
     r"^(?:why|what|whats|what's|how|who|where|which|when (?:do|does|did|is|are|will|can|should)"
     r"|can|could|should|would|will|is|are|am|was|were|do (?:we|you|i|they|the)|does|did|has"

@@ -41,6 +41,7 @@ from storage.records import (
     digest_of,
     fact_id,
 )
+from storage.redaction import is_learnable
 from storage.replacement import forbids, replaces, terms
 from tasks.analyst import NAME, Proposal
 from tasks.analyst_model import ModelFact
@@ -319,8 +320,10 @@ def _admitted(proposal: Proposal, at: int) -> tuple[RedactedText, Evidence]:
     """The redacted statement and its quote.
 
     Raises:
-        Refused: out of bounds, or a declared statement that holds a credential.
+        Refused: out of bounds, or a statement that holds, or lost, a credential.
     """
+    if not is_learnable(proposal.statement):
+        raise Refused("a statement with a hole where a credential was teaches nothing")
     if proposal.declared:
         declared = admit_declaration(
             proposal.statement, proposal.excerpt, source=proposal.source, observed_at=at

@@ -17,7 +17,7 @@ from typing import Final
 from storage.errors import Invalid
 from storage.language import detect
 from storage.records import FactKind, JsonValue
-from storage.redaction import is_clean, redact
+from storage.redaction import is_learnable, redact
 from tasks.llm import LanguageModel
 from tasks.prompts import ANALYZE, prompt
 from tasks.sources import AssistantMessage, Record, ToolResult, UserMessage
@@ -168,7 +168,7 @@ def _checked(item: JsonValue, shown: Mapping[int, Shown]) -> tuple[ModelFact | N
         (MIN_EXCERPT_CHARS <= len(excerpt) <= MAX_EXCERPT_CHARS, "bad_excerpt"),
         (0 <= confidence <= 1, "bad_confidence"),
         (line is not None and excerpt in line.text, "not_literal"),
-        (is_clean(statement) and "[redacted:" not in statement + excerpt, "secret"),
+        (is_learnable(f"{statement}\n{excerpt}"), "secret"),
         (detect(statement).english, "not_english"),
     )
     for holds, problem in checks:

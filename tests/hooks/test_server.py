@@ -148,7 +148,7 @@ def test_events_are_written_down_in_the_order_they_came() -> None:
         return find_test_project(paths, cwd)
 
     turn = {"op": "hook", "host": "pi", "payload": {"sessionId": "s1", "cwd": "/work"}}
-    frames = [
+    frames: list[dict[str, object]] = [
         prompt_frame("which database", cwd="/slow"),
         {**turn, "event": "turn_end"},
         {**turn, "event": "agent_settled"},

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from storage.declarations import content_words, declaration, declarations, explicit
 from storage.records import FactKind
+from storage.replacement import replaces
 
 K = FactKind
 
@@ -206,6 +207,51 @@ def test_a_sentence_is_not_cut_at_names_abbreviations_or_wrapped_lines() -> None
 
     assert [found.sentence for found in declarations(dotted)] == [dotted]
     assert [found.sentence for found in declarations(wrapped)] == [wrapped]
+
+
+@pytest.mark.parametrize(
+    ("message", "pair"),
+    [
+        (
+            "No, we never use npm here. Use make check instead, it sets TEST_DB first.",
+            "we never use npm here. Use make check instead, it sets TEST_DB first.",
+        ),
+        (
+            "Don't use jest in this repo.\nUse vitest instead.",
+            "Don't use jest in this repo.\nUse vitest instead.",
+        ),
+    ],
+)
+def test_a_rejection_and_what_to_do_instead_are_one_statement(message: str, pair: str) -> None:
+    """`Use B instead` loses its object when it is kept alone, and `never A here` its remedy."""
+    found, after = declarations(f"{message} Never push on Fridays.")
+
+    assert (found.kind, found.statement) == (K.CORRECTION, pair)
+    assert after.statement == "Never push on Fridays."
+    assert replaces(found.statement, "Use npm to run the tests.") is ("npm" in pair)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Always tag the release commits. Use pnpm instead of yarn.",
+        "Never use npm in this repo.\n\nUse make check instead.",
+        "- never use npm in this repo\n- use make check instead of it all",
+    ],
+)
+def test_sentences_that_do_not_need_each_other_stay_apart(message: str) -> None:
+    """A rule before it that rejects nothing, a new paragraph and a new bullet start afresh."""
+    assert all("\n" not in found.statement for found in declarations(message))
+    assert len(declarations(message)) == 2
+
+
+def test_a_statement_that_lost_a_credential_is_not_declared() -> None:
+    """Pasted back from a redacted text, a rule with a hole in it is no rule."""
+    hole = "[redacted:" + "github-token]"
+
+    assert declarations(f"Always use {hole} for the release uploads.") == []
+    assert explicit(f"The release token of the harbor is {hole}.") is None
+    assert len(declarations("Always use the vault for the release uploads.")) == 1
 
 
 def test_the_same_statement_counts_once_in_a_message() -> None:
