@@ -55,14 +55,14 @@ def main(argv: Sequence[str] | None = None, **engine_options: Any) -> int:
             shutdown_timeout=SHUTDOWN_S,
             once=options.once,
         )
-    except MemorydError as cause:
+    except (MemorydError, OSError) as cause:
         sys.stderr.write(f"{cause}\n")
         return 1
     # A closed terminal is a polite stop too: Huey's restart would lose -I.
     consumer._signal_actions[signal.SIGHUP] = (False, True)
     try:
         consumer.run()
-    except MemorydError as cause:
+    except (MemorydError, OSError) as cause:
         sys.stderr.write(f"{cause}\n")
         return 1
     finally:

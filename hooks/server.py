@@ -176,7 +176,9 @@ def bind(path: Path) -> socket.socket:
         fresh.rename(path)
     except OSError as cause:
         listener.close()
-        raise Unavailable(f"{path.name}: cannot listen there ({cause.strerror})") from cause
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise Unavailable(f"{path}: cannot listen there ({cause.strerror})") from cause
     finally:
         os.umask(umask)
     return listener

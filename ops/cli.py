@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import keyword
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from ops.entry import silence
 from ops.exits import EXIT_MEANINGS, Exit, Failure, failure_of
 from ops.invocation import remember_globals
 from ops.output import write_json
@@ -153,13 +153,16 @@ def main(argv: Sequence[str]) -> int:
     except click.ClickException as error:
         return _report(Failure(Exit.FAILED, error.format_message()), as_json)
     except (KeyboardInterrupt, click.Abort):
-        print("Stopped.", file=sys.stderr)
-        return Exit.INTERRUPTED
+        return _report(Failure(Exit.INTERRUPTED, "Stopped."), as_json)
     except BrokenPipeError:
         # The reader (`ops facts | head`) has enough; the flush at exit must not complain about it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()
         return Exit.OK
-    except (MemorydError, OSError) as error:
+    except OSError as error:
+        # If it was standard output that failed, it fails again here: `ops.entry` says so.
+        sys.stdout.flush()
+        return _report(failure_of(error), as_json)
+    except MemorydError as error:
         return _report(failure_of(error), as_json)
     return int(done) if isinstance(done, int) else Exit.OK
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from storage.clock import Clock
-from storage.connection import translated
-from storage.errors import Unavailable
+from storage.connection import disk_is_full, translated
+from storage.errors import DiskFull, Unavailable
 from storage.jobs import JobState, JobView
 from storage.paths import HomePaths
 from storage.queue_file import open_queue_reader
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 180.0
 """Give up when nothing at all changed for so long."""
+FULL_AFTER_S = 2.0
+"""A full disk is believed when nothing moved for so long: the work itself may free some."""
 MAX_LISTED = 10_000
 _WAITS_FOR_OTHERS = frozenset({"model", "budget", "paused"})
 _OPEN = (JobState.AVAILABLE, JobState.LEASED)
@@ -95,6 +97,7 @@ def wait_drained(
     `between` hears of every change and every look.
 
     Raises:
+        DiskFull: it does not go on because nothing can be written.
         Unavailable: nothing changed for `patience_s`.
         Whatever `between` raises (the way to say that the consumer is gone).
     """
@@ -114,9 +117,17 @@ def wait_drained(
                     seen = time.monotonic()
                 version = current
                 progress = look(db, project, clock.now_ms(), since=since)
-            if time.monotonic() - seen > patience_s:
+            quiet_s = time.monotonic() - seen
+            if _wants_room(progress) or (quiet_s > FULL_AFTER_S and disk_is_full(paths.shared)):
+                raise DiskFull
+            if quiet_s > patience_s:
                 raise Unavailable(f"the work does not go on: {progress.line}")
     return progress
+
+
+def _wants_room(progress: Progress) -> bool:
+    """Whether a job failed for want of space: the worker says so in the error's class."""
+    return any(job.error.startswith(DiskFull.__name__) for job in progress.pending)
 
 
 def _data_version(db: apsw.Connection) -> int:

@@ -1,354 +1,43 @@
-"""The first run: from real sessions to the block that the next prompt would carry, in one command.
+"""`python -I -m ops.quickstart`, started by `ops/bin/quickstart`: the first run in one command.
 
-`python -I -m ops.quickstart`, started by `ops/bin/quickstart`. Owns the order of the steps and what
-is said about each; every step is the product's own code. Promises to stop what it started, however
-it ends, and that running it again changes nothing.
+Owns the object that `--json` prints when nothing was done. Leaves the run itself to
+`ops.first_run`, and beginning and ending to `ops.entry`.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
-import click
+from ops import entry
 
-from ops.answers import Answer, ask
-from ops.commands.project import repository_root
-from ops.drain import Progress, wait_drained
-from ops.exits import Exit, failure_of
-from ops.invocation import Invocation, invoked
-from ops.lessons import Lesson, known, lessons_of, newest_first
-from ops.material import (
-    SAMPLE_QUESTION,
-    found_transcripts,
-    jobs_for,
-    recognised,
-    sample_project,
-    sample_transcripts,
-    sync_job,
-)
-from ops.output import write_json
-from ops.project import Project, current_project, opened
-from ops.report import Report
-from ops.services import STOPS, Keeper, uninterrupted
-from storage.config import load_settings
-from storage.errors import Invalid, MemorydError, Unavailable
-from storage.projects import bind
-from storage.queue import open_queue
-from storage.records import JsonValue
-
-if TYPE_CHECKING:
-    from storage.authority.reads import Stats
-
-ENSURE_EVERY_S: Final = 1.0
-WARM_WITHIN_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the caller asked for."""
-
-    folder: Path | None
-    transcripts: tuple[Path, ...]
-    question: str | None
-    keep: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What will be read, and into whose memory."""
-
-    folder: Path
-    origin: str
-    """`found`, `given` or `sample`."""
-    files: tuple[Path, ...]
-    """Transcripts named by the caller or by us; the found ones are left to the sync."""
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What the run came to."""
-
-    transcripts: int
-    stats: Stats
-    lessons: tuple[Lesson, ...]
-    answer: Answer
-    progress: Progress
-    new: int
-    """Facts that this run added."""
-
-
-def plan(wish: Wish, invocation: Invocation) -> Plan:
-    """Which transcripts to read: the named ones, else this user's own, else the sample.
-
-    Raises:
-        Invalid: a named file is not a transcript.
-    """
-    settings = load_settings(invocation.paths, invocation.environment)
-    folder = wish.folder or repository_root(Path.cwd())
-    if wish.transcripts:
-        for path in wish.transcripts:
-            recognised(path, max_line_bytes=settings.sources.max_line_bytes)
-        return Plan(
-            folder=folder, origin="given", files=wish.transcripts, count=len(wish.transcripts)
-        )
-    found = found_transcripts(folder.resolve(), invocation.environment, settings.sources)
-    if found:
-        return Plan(folder=folder, origin="found", files=(), count=len(found))
-    files = tuple(sample_transcripts())
-    return Plan(
-        folder=sample_project(invocation.paths), origin="sample", files=files, count=len(files)
-    )
-
-
-def run(wish: Wish, invocation: Invocation, report: Report) -> Outcome:
-    """The whole first run.
-
-    Raises:
-        MemorydError, OSError: said by the caller; everything started was stopped.
-    """
-    planned = plan(wish, invocation)
-    report.planned(planned.origin, planned.folder, planned.count, wish.folder, invocation.paths)
-    settings = load_settings(invocation.paths, invocation.environment)
-    bind(invocation.paths, planned.folder, clock=invocation.clock, settings=settings.storage)
-    invocation = replace(invocation, folder=planned.folder)
-    project = current_project(invocation)
-    before = _stats(invocation, project)
-    keeper = Keeper(invocation.paths, invocation.environment)
-    try:
-        report.step("Starting the consumer and the recall server")
-        keeper.ensure()
-        asked_at = invocation.clock.now_ms()
-        _enqueue(planned, invocation, project)
-        progress = _wait(invocation, project, keeper, report, since=asked_at)
-        answer = _answer(wish, planned, invocation, project, report)
-        stats = _stats(invocation, project)
-        lessons = _lessons(invocation, project)
-        if wish.keep:
-            report.kept([one.program.title for one in keeper.release()])
-    finally:
-        _stop(keeper)
-    return Outcome(
-        transcripts=planned.count,
-        stats=stats,
-        lessons=tuple(lessons),
-        answer=answer,
-        progress=progress,
-        new=stats.facts_current - before.facts_current,
-    )
-
-
-def _stop(keeper: Keeper) -> None:
-    # Ctrl-C now must not leave behind what is being stopped.
-    with uninterrupted():
-        keeper.stop()
-
-
-def _enqueue(planned: Plan, invocation: Invocation, project: Project) -> None:
-    binding = project.binding
-    most = project.settings.sources.max_line_bytes
-    transcripts = [recognised(path, max_line_bytes=most) for path in planned.files]
-    jobs = jobs_for(
-        transcripts,
-        invocation.paths,
-        binding.project_id,
-        location=binding.location,
-        max_line_bytes=most,
-    )
-    with closing(open_queue(invocation.paths, clock=invocation.clock)) as queue:
-        queue.enqueue([*jobs, sync_job(binding.project_id)])
-
-
-def _wait(
-    invocation: Invocation, project: Project, keeper: Keeper, report: Report, *, since: int
-) -> Progress:
-    looked = time.monotonic()
-
-    def between(progress: Progress) -> None:
-        nonlocal looked
-        report.progress(progress.line)
-        if time.monotonic() - looked >= ENSURE_EVERY_S:
-            looked = time.monotonic()
-            keeper.ensure()
-
-    with report.waiting():
-        progress = wait_drained(
-            invocation.paths,
-            project.binding.project_id,
-            invocation.clock,
-            between=between,
-            since=since,
-        )
-    report.done(progress)
-    return progress
-
-
-def _answer(
-    wish: Wish, planned: Plan, invocation: Invocation, project: Project, report: Report
-) -> Answer:
-    question = wish.question or _question(planned, invocation, project)
-    report.step("Asking the memory a question")
-    # The first question makes the server load its index and its encoder, behind the answer.
-    ask(invocation, project, question)
-    _wait_warm(invocation)
-    return ask(invocation, project, question)
-
-
-def _question(planned: Plan, invocation: Invocation, project: Project) -> str:
-    if planned.origin == "sample":
-        return SAMPLE_QUESTION
-    lessons = _lessons(invocation, project)
-    if not lessons:
-        return "What should I know before I start?"
-    return f"What do you know about this: {lessons[0].fact.statement[:200]}"
-
-
-def _wait_warm(invocation: Invocation) -> None:
-    from hooks.recall_client import call
-
-    pause, deadline = threading.Event(), time.monotonic() + WARM_WITHIN_S
-    while time.monotonic() < deadline:
-        with suppress(Unavailable, Invalid):
-            stats = call(invocation.paths, "stats", {}, timeout_ms=1_000)
-            if isinstance(stats, Mapping) and stats.get("encoder") not in {"cold", "warming"}:
-                return
-        pause.wait(0.05)
-
-
-def _stats(invocation: Invocation, project: Project) -> Stats:
-    with opened(invocation, project) as authority, authority.read() as reads:
-        return reads.stats()
-
-
-def _lessons(invocation: Invocation, project: Project) -> list[Lesson]:
-    with opened(invocation, project) as authority, authority.read() as reads:
-        facts = reads.facts()
-        return lessons_of(reads, newest_first(known(facts)), facts)
-
-
-def summary(
-    outcome: Outcome | None, question: str, seconds_setup: float, seconds_run: float
-) -> dict[str, JsonValue]:
-    """The object on the last line of `--json`."""
-    block = outcome.answer.block if outcome else ""
-    return {
-        "ok": outcome is not None and not outcome.progress.lost,
-        "transcripts": outcome.transcripts if outcome else 0,
-        "observations": outcome.stats.observations if outcome else 0,
-        "learned": outcome.stats.facts_current if outcome else 0,
-        "embedded": outcome.stats.vectors if outcome else 0,
-        "question": outcome.answer.question if outcome else question,
-        "recalled": len(outcome.answer.recall.items) if outcome else 0,
-        "block": block,
-        "block_bytes": len(block.encode("utf-8")),
-        "seconds_setup": round(seconds_setup, 2),
-        "seconds_run": round(seconds_run, 2),
+PROGRAM: Final = "quickstart"
+NOTHING: Final[Mapping[str, bool | int | float | str]] = MappingProxyType(
+    {
+        "ok": False,
+        "transcripts": 0,
+        "observations": 0,
+        "learned": 0,
+        "embedded": 0,
+        "question": "",
+        "recalled": 0,
+        "block": "",
+        "block_bytes": 0,
+        "seconds_setup": 0.0,
+        "seconds_run": 0.0,
     }
-
-
-def _seconds_setup(environment: Mapping[str, str], now: float) -> float:
-    """What came before this program, as the launcher measured it."""
-    started = environment.get("MEMORYD_SETUP_STARTED", "")
-    try:
-        return max(0.0, now - float(started))
-    except ValueError:
-        return 0.0
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--home", metavar="DIR", help="Where memory lives.  [default: ~/.prjct]")
-@click.option(
-    "--project",
-    metavar="DIR",
-    help="The project whose sessions to read.  [default: the current repository]",
 )
-@click.option(
-    "--transcript",
-    "transcripts",
-    metavar="FILE",
-    multiple=True,
-    help="Read this session, whatever folder it names. May be given several times.",
-)
-@click.option("--question", metavar="TEXT", help="What to ask the memory at the end.")
-@click.option("--keep", is_flag=True, help="Leave the consumer and the recall server running.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-def quickstart(
-    home: str | None,
-    project: str | None,
-    transcripts: tuple[str, ...],
-    question: str | None,
-    keep: bool,
-    as_json: bool,
-) -> int:
-    """Show memoryd working: read sessions, learn from them, and answer one question.
-
-    Reads this user's Pi and Claude Code sessions of the project (never changing them), the named
-    transcripts, or, when there are none, a bundled sample. Everything it starts is stopped again.
-    """
-    began = time.monotonic()
-    invocation = invoked(home=home, as_json=as_json, project=project)
-    seconds_setup = _seconds_setup(invocation.environment, time.time_ns() / 1e9)
-    wish = Wish(
-        folder=invocation.folder if project else None,
-        transcripts=tuple(Path(path).expanduser() for path in transcripts),
-        question=question,
-        keep=keep,
-    )
-    report = Report(as_json=as_json)
-    try:
-        outcome = run(wish, invocation, report)
-    except (MemorydError, OSError) as error:
-        failure = failure_of(error)
-        report.failed(failure)
-        if as_json:
-            value = summary(None, question or "", seconds_setup, time.monotonic() - began)
-            write_json({**value, "error": failure.sentence, "hint": failure.hint})
-        return failure.code
-    seconds_run = time.monotonic() - began
-    report.finished(outcome.lessons, outcome.answer, outcome.new, outcome.progress, seconds_run)
-    if as_json:
-        write_json(summary(outcome, question or "", seconds_setup, seconds_run))
-    return Exit.FAILED if outcome.progress.lost else Exit.OK
+"""Every key of the object on the last line of `--json`."""
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    # TERM and HUP end like Ctrl-C: through every `finally`, so that nothing is left running. Only
-    # the first counts: a second one must not break off what the first one cleans up.
-    for number in STOPS:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+def load() -> entry.Main:
+    """The first run; importing it takes a moment."""
+    from ops.first_run import main
 
-
-def main(argv: Sequence[str]) -> int:
-    """Run the first run; its exit code."""
-    for number in STOPS:
-        signal.signal(number, _interrupt)
-    try:
-        done = quickstart.main(args=list(argv), prog_name="quickstart", standalone_mode=False)
-    except click.UsageError as error:
-        print(f"quickstart: {error.format_message()}", file=sys.stderr)
-        print("            See ./ops/bin/quickstart --help.", file=sys.stderr)
-        return Exit.USAGE
-    except (KeyboardInterrupt, click.Abort):
-        print(
-            "\nStopped; nothing was left running. What was learned so far is kept.", file=sys.stderr
-        )
-        return Exit.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
-    return int(done) if isinstance(done, int) else Exit.OK
+    return main
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(entry.run(PROGRAM, load, NOTHING, sys.argv[1:]))

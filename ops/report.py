@@ -17,7 +17,9 @@ from ops.answers import Answer
 from ops.drain import Progress
 from ops.exits import Failure
 from ops.lessons import Lesson, rows
-from ops.output import console, count, styled, table
+from ops.material import Transcript
+from ops.originals import skipped_sentence
+from ops.output import console, count, printable, styled, table
 from storage.paths import HomePaths
 
 if TYPE_CHECKING:
@@ -59,6 +61,29 @@ class Report:
                 "Two recorded sessions about an invented project; none of your folders is bound."
             )
         self._say(f"Memory lives in {paths.home}; the project itself is not touched.")
+
+    def strange(self, transcript: Transcript, folder: Path) -> None:
+        """A session of another folder is read because it was named: said where nobody misses it."""
+        words = f"{transcript.path} was recorded in {transcript.cwd}, another folder (without a"
+        print(
+            printable(f"quickstart: {words} memory): what it teaches goes to {folder}."),
+            file=sys.stderr,
+        )
+
+    def bound(self, folder: Path) -> None:
+        """The folder has a memory from now on."""
+        self._say(f"{folder} has a memory from now on (undo: {self._program} project unlink).")
+
+    def others(self, running: Sequence[str]) -> None:
+        """What runs already, and is not this run's to stop."""
+        if running:
+            self._say(f"Running already, used and left running: {' and '.join(running)}.")
+            self._say(f"To stop what runs: {self._program} stop")
+
+    def skipped(self, number: int) -> None:
+        """What could not be read."""
+        if number:
+            self._say(f"{skipped_sentence(number)}.")
 
     def step(self, what: str) -> None:
         """One line for one step."""

@@ -20,15 +20,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.connection import private_directory
-from storage.errors import Unavailable
+from storage.config import load_settings
+from storage.connection import disk_is_full, private_directory
+from storage.errors import DiskFull, Unavailable, unusable
 from storage.paths import HomePaths
+from storage.queue_file import open_queue_reader
 from storage.queue_owner import living_owners
 
 START_S = 20.0
 MAX_STARTS = 8
 """Starts of one keeper; a program that ends more often is broken."""
 STOP_S = 15.0
+KILL_S = 5.0
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a command politely."""
 _PAUSE_S = 0.02
@@ -121,7 +124,7 @@ def launch(program: Program, paths: HomePaths, environment: Mapping[str, str]) -
     try:
         said = os.open(log, flags, 0o600)
     except OSError as cause:
-        raise Unavailable(f"{log}: cannot be written ({cause.strerror})") from cause
+        raise unusable(f"{log}: cannot be written", cause) from cause
     try:
         process = subprocess.Popen(
             program.argv(paths),
@@ -180,9 +183,13 @@ class Running:
         """
         title = self.program.title
         if not _happens(lambda: not self.alive or self.ready(), START_S):
+            if disk_is_full(self.paths.shared):
+                raise DiskFull
             raise Unavailable(f"the {title} was not ready within {START_S:.0f} s")
         if not self.alive:
             kind = Killed if (self.process.returncode or 0) < 0 else Unavailable
+            if disk_is_full(self.paths.shared):
+                raise DiskFull
             raise kind(f"the {title} ended at once: {self.last_words()}")
 
     def last_words(self) -> str:
@@ -233,6 +240,8 @@ class Keeper:
         if self.starts >= MAX_STARTS:
             ended = self._started.get(program)
             words = ended.last_words() if ended else "it was stopped"
+            if disk_is_full(self._paths.shared):
+                raise DiskFull
             raise Unavailable(f"the {program.title} does not stay: {words}")
         self.starts += 1
         self._drop(program)
@@ -273,17 +282,76 @@ def program_pids(program: Program, paths: HomePaths) -> list[int]:
     return [] if pid is None else [pid]
 
 
+def others_run(paths: HomePaths) -> list[str]:
+    """What runs already, in words."""
+    return [
+        f"the {program.title} (process {pid})"
+        for program in (WORKER, SERVER)
+        for pid in program_pids(program, paths)
+    ]
+
+
+def start_all(paths: HomePaths, environment: Mapping[str, str]) -> list[tuple[Program, int, bool]]:
+    """Both programs with their process ids and whether this call started them.
+
+    Raises:
+        ConfigError, Corrupt, NewerSchema: as the program would find it, said before it starts.
+        Unavailable: one cannot be started; the other is stopped again if this call started it.
+    """
+    load_settings(paths, environment)
+    if paths.queue.exists():
+        open_queue_reader(paths).close()
+    began: list[Running] = []
+    found: list[tuple[Program, int, bool]] = []
+    try:
+        for program in (WORKER, SERVER):
+            pids = program_pids(program, paths)
+            if not pids:
+                began.append(_start_again(program, paths, environment))
+            found.append((program, pids[0] if pids else began[-1].process.pid, not pids))
+    except BaseException:
+        with uninterrupted():
+            for running in began:
+                running.stop()
+        raise
+    return found
+
+
+def _start_again(program: Program, paths: HomePaths, environment: Mapping[str, str]) -> Running:
+    """Start a program that somebody may kill meanwhile: that is no fault of its own."""
+    for _ in range(MAX_STARTS - 1):
+        with suppress(Killed):
+            return start(program, paths, environment)
+    return start(program, paths, environment)
+
+
 def stop_pid(program: Program, paths: HomePaths, pid: int) -> bool:
     """Ask somebody's process to end, and end it if it does not; False when it was gone already."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         return False
-    # Its lock and its socket go with it; the process entry may stay until its parent looks.
-    if not _happens(lambda: pid not in program_pids(program, paths), STOP_S):
+    if not _happens(lambda: _has_ended(program, paths, pid), STOP_S):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+        _happens(lambda: _has_ended(program, paths, pid), KILL_S)
     return True
+
+
+def _has_ended(program: Program, paths: HomePaths, pid: int) -> bool:
+    """Whether the process is gone, not just its lock and its socket.
+
+    Its entry may stay until its parent looks: such a process has ended too.
+    """
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return True  # gone, or its number belongs to somebody else's process by now
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return sys.platform == "darwin" and pid not in program_pids(program, paths)
+    return state[0] in {"Z", "X"}
 
 
 def _happens(condition: Callable[[], bool], within_s: float) -> bool:

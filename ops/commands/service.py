@@ -6,8 +6,7 @@ import click
 
 from ops.invocation import Invocation, shared_options
 from ops.output import show
-from ops.services import SERVER, WORKER, program_pids, stop_pid
-from ops.services import start as start_program
+from ops.services import SERVER, WORKER, program_pids, start_all, stop_pid
 from storage.errors import NotInitialized
 from storage.records import JsonValue
 
@@ -24,15 +23,11 @@ def start(invocation: Invocation) -> None:
         raise NotInitialized(f"{paths.home} holds no memory yet.")
     lines: list[str] = []
     value: dict[str, JsonValue] = {"ok": True}
-    for program in (WORKER, SERVER):
-        running = program_pids(program, paths)
-        if not running:
-            started = start_program(program, paths, invocation.environment)
-            pid, word = started.process.pid, "started"
-        else:
-            pid, word = running[0], "runs already"
-        lines.append(f"The {program.title} {word} (process {pid}).")
-        value[program.name] = {"pid": pid, "started": not running}
+    for program, pid, begun in start_all(paths, invocation.environment):
+        lines.append(
+            f"The {program.title} {'started' if begun else 'runs already'} (process {pid})."
+        )
+        value[program.name] = {"pid": pid, "started": begun}
     show(invocation.as_json, value, lines)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ops import services
-from ops.quickstart import main, summary
+from ops.first_run import main, summary
 from ops.services import (
     SERVER,
     WORKER,
