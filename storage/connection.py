@@ -27,7 +27,8 @@ BUSY_TIMEOUT_MS = 5_000
 LONGEST_NAP_S = 0.000_8
 SHORTEST_NAP_S = 0.000_1
 EASY_MS = 4.0
-HURRY_MS = 1_000.0
+CROWD_MS = 60.0
+LEFT_BEHIND_MS = 1_000.0
 FULL_BYTES = 262_144
 """Less free space than this is none: SQLite writes its log in steps of 32 KiB and more."""
 
@@ -117,8 +118,6 @@ def _settle(db: apsw.Connection, busy_ms: int) -> None:
 
 def _randomised_wait(busy_ms: int) -> Callable[[int], bool]:
     # SQLite's own handler backs off to 100 ms without fairness and starves waiters behind fsyncs.
-    # Here naps are random, and shorter the longer one has waited: the oldest asks most often, so
-    # it is the likeliest to be next. Who waits for seconds waits for no queue and need not hurry.
     started: list[float] = [0.0]
 
     def wait(count: int) -> bool:
@@ -128,13 +127,22 @@ def _randomised_wait(busy_ms: int) -> Callable[[int], bool]:
         waited_ms = (now - started[0]) * 1000
         if waited_ms >= busy_ms:
             return False
-        longest_s = LONGEST_NAP_S
-        if waited_ms < HURRY_MS:
-            longest_s = max(SHORTEST_NAP_S, LONGEST_NAP_S / (1 + (waited_ms / EASY_MS) ** 2))
+        longest_s = _longest_nap_s(waited_ms)
         time.sleep(random.uniform(longest_s / 4, longest_s))  # noqa: S311 -- spreads, no secret
         return True
 
     return wait
+
+
+def _longest_nap_s(waited_ms: float) -> float:
+    """The longer the wait, the shorter the nap: the oldest asks most often, so it is next.
+
+    Between the two bounds the crowd is large, and asking often would take the processor from the
+    one that commits; whoever is left behind even there asks often again.
+    """
+    if CROWD_MS <= waited_ms < LEFT_BEHIND_MS:
+        return LONGEST_NAP_S
+    return max(SHORTEST_NAP_S, LONGEST_NAP_S / (1 + (waited_ms / EASY_MS) ** 2))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from storage.records import JsonValue
 from tasks.context import Context, Finished
 from tasks.dispatch import Route
 
+SPIN_S = 4.0
 MAX_RUNTIME_MS = int(os.environ.get("MAX_RUNTIME_MS", "60000"))
 
 
@@ -65,6 +67,20 @@ def _misbehave(what: str) -> None:
             ctypes.CDLL(None).pause()
         case "stale":
             raise Stale
+        case "hoard":
+            # A limit a little above what is in use now: the next big allocation fails.
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+            before = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), before[1]))
+            try:
+                bytearray(1 << 30)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, before)
+        case "spin":
+            # Pure Python that never gives the interpreter up by itself.
+            until = time.monotonic() + SPIN_S
+            while time.monotonic() < until:
+                sum(range(1_000))
         case _:
             pass
 

@@ -72,7 +72,7 @@ def _victim(home: Path, kill_at: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_kill_before_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> None:
+def test_i2_i8_a_kill_before_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Claim, acknowledge with a successor, event during a run, retry, snooze, reap, bury."""
     survived_at = None
     for kill_at in range(1, MAX_STATEMENTS):
