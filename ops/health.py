@@ -21,6 +21,7 @@ from typing import Literal
 import apsw
 
 from ops.hosts import TITLES, HostState, host_states
+from ops.output import count, moment
 from ops.services import SERVER, WORKER, consumer_pids, server_answers
 from ops.settings_check import settings_problems
 from storage.clock import Clock
@@ -39,7 +40,12 @@ from storage.projects import Binding, bindings
 
 Verdict = Literal["ok", "warn", "fail"]
 LOW_DISK_BYTES = 500_000_000
+NO_DISK_BYTES = 20_000_000
 PYTHONS = ((3, 11), (3, 15))
+QUEUE_HINT = (
+    "Losing it costs time, never memory: ops repair queue"
+    " (or stop everything with `ops stop` and delete {0}, {0}-wal and {0}-shm)."
+)
 REINSTALL = "Install memoryd again: in a checkout, remove .venv and run ./ops/bin/quickstart."
 
 
@@ -64,14 +70,13 @@ def check_machine(home: HomePaths) -> Iterator[Check]:
 
 def check_home(home: HomePaths, environment: Mapping[str, str]) -> Iterator[Check]:
     """Permissions, settings, the queue's file, and what the hooks complained of."""
-    if not home.shared.exists():
-        found = f"{home.home} holds no memory yet"
-        yield Check(name="home", verdict="warn", found=found, hint="Run `ops init` in a project.")
+    if not os.path.lexists(home.shared):
+        yield _unmade(home.home)
         return
-    yield replace(_private(home.home, whole=False), name="home root")
+    yield replace(_private(home.home), name="home root")
     yield _private(home.shared)
     yield from _check_settings(home, environment)
-    yield _attempt("queue", lambda: _sound(home.queue), "Losing this file costs time, not memory.")
+    yield _attempt("queue", lambda: _sound(home.queue), QUEUE_HINT.format(home.queue))
     yield _hook_errors(home)
 
 
@@ -99,11 +104,19 @@ def check_services(home: HomePaths) -> Iterator[Check]:
     hint = "" if pids else "Nothing is learned until it runs: ops start"
     found = f"runs (process {', '.join(map(str, pids))})" if pids else "does not run"
     yield Check(name=WORKER.title, verdict="ok" if pids else "warn", found=found, hint=hint)
+    yield _server(home)
+
+
+def _server(home: HomePaths) -> Check:
     if server_answers(home):
-        yield Check(name=SERVER.title, verdict="ok", found=f"answers at {home.socket}")
-        return
+        return Check(name=SERVER.title, verdict="ok", found=f"answers at {home.socket}")
+    with suppress(OSError):
+        if not stat.S_ISSOCK(home.socket.lstat().st_mode):
+            found = f"{home.socket} is no socket: the server cannot listen there"
+            hint = f"Move it away: mv {home.socket} {home.socket}.old"
+            return Check(name=SERVER.title, verdict="fail", found=found, hint=hint)
     hint = "Connected agents start it when they need it; or: ops start"
-    yield Check(name=SERVER.title, verdict="ok", found="does not run", hint=hint)
+    return Check(name=SERVER.title, verdict="ok", found="does not run", hint=hint)
 
 
 def check_hosts(environment: Mapping[str, str]) -> Iterator[Check]:
@@ -148,29 +161,45 @@ def _encoder() -> str:
 
 
 def _disk(home: HomePaths) -> Check:
-    folder = next(path for path in (home.home, *home.home.parents) if path.exists())
+    folder = next(path for path in (home.home, *home.home.parents) if os.path.exists(path))  # noqa: PTH110 -- never raises
     free = shutil.disk_usage(folder).free
-    found = f"{free / 1e9:,.1f} GB free"
+    found = f"{free / 1e9:,.1f} GB free" if free >= LOW_DISK_BYTES else f"{free / 1e6:,.0f} MB free"
     if free >= LOW_DISK_BYTES:
         return Check(name="disk", verdict="ok", found=found)
-    return Check(name="disk", verdict="warn", found=found, hint="Writes fail when it is full.")
+    if free >= NO_DISK_BYTES:
+        return Check(name="disk", verdict="warn", found=found, hint="Writes fail when it is full.")
+    return Check(name="disk", verdict="fail", found=found, hint="Free some space.")
 
 
-def _private(folder: Path, *, whole: bool = True) -> Check:
-    """Ours and private; a folder that only holds private ones (`whole` False) may be read."""
-    info = folder.lstat()
+def _unmade(home: Path) -> Check:
+    """A home without a memory: whether one can be made there."""
+    nearest = next(path for path in (home, *home.parents) if os.path.lexists(path))
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        found = f"{home} cannot be made: {nearest} is not a folder that can be written"
+        hint = "Make it writable, or choose another --home."
+        return Check(name="home", verdict="fail", found=found, hint=hint)
+    found = f"{home} holds no memory yet"
+    return Check(name="home", verdict="warn", found=found, hint="Run `ops init` in a project.")
+
+
+def _private(folder: Path) -> Check:
+    """Ours, private, and writable."""
+    try:
+        info = folder.stat() if folder.is_symlink() else folder.lstat()
+    except OSError as error:
+        hint = "Move it away, or choose another --home."
+        return Check(name="home", verdict="fail", found=f"{folder}: {error.strerror}", hint=hint)
     mode = stat.S_IMODE(info.st_mode)
     found = f"{folder} ({mode:04o})"
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
         hint = "It must be a plain folder of yours: move it away, or choose another --home."
         return Check(name="home", verdict="fail", found=found, hint=hint)
-    if mode & (0o077 if whole else 0o022):
-        can = "read" if whole else "change"
-        hint = f"Others can {can} it: chmod 700 {folder}"
-        return Check(name="home", verdict="fail", found=found, hint=hint)
     if mode & 0o077:
-        hint = f"Others can see which projects have a memory: chmod 700 {folder}"
-        return Check(name="home", verdict="warn", found=found, hint=hint)
+        hint = f"Others can {'change' if mode & 0o022 else 'read'} it: chmod 700 {folder}"
+        return Check(name="home", verdict="fail", found=found, hint=hint)
+    if mode & 0o700 != 0o700 or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        hint = f"Nothing can be kept in it: chmod 700 {folder} (or its file system is read-only)"
+        return Check(name="home", verdict="fail", found=f"{found} is not writable", hint=hint)
     return Check(name="home", verdict="ok", found=found)
 
 
@@ -224,7 +253,11 @@ def _hook_errors(home: HomePaths) -> Check:
     if not lines:
         return Check(name="hooks", verdict="ok", found="no failures noted")
     hint = f"Agents went on without memory then. The list: {log}"
-    found = f"{len(lines)} failures noted; the last: {lines[-1]}"
+    last = lines[-1]
+    at, _, words = last.partition(" ")
+    if at.isascii() and at.isdecimal() and len(at) <= len("1800000000000"):
+        last = f"{moment(int(at))}, {words}"
+    found = f"{count(len(lines), 'failure')} noted; the last: {last}"
     return Check(name="hooks", verdict="warn", found=found, hint=hint)
 
 

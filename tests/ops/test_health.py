@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -130,12 +131,16 @@ def test_a_damaged_registry_fails(paths: HomePaths, user: dict[str, str]) -> Non
 
 def test_failures_of_hooks_are_counted(paths: HomePaths, user: dict[str, str]) -> None:
     """Hooks fail open and silent for the agent; here is where people hear of it."""
-    Path(f"{paths.socket}.errors").write_text("1 hook.failed A\n2 hook.failed B\n")
+    Path(f"{paths.socket}.errors").write_text(
+        "1700000000000 hook.failed A\n1800000000000 hook.failed B\n"
+    )
 
     check = _by_name(list(check_home(paths, user)))["hooks"]
 
     assert check.verdict == "warn"
-    assert check.found == "2 failures noted; the last: 2 hook.failed B"
+    assert check.found.startswith("2 failures noted; the last: ")
+    assert check.found.endswith(", hook.failed B")
+    assert "1800000000000" not in check.found
 
 
 def test_background_programs_that_do_not_run_are_no_fault(paths: HomePaths) -> None:
@@ -200,3 +205,65 @@ def test_doctor_exits_with_4_when_something_fails(
     assert answer["ok"] is False
     assert [check["name"] for check in answer["checks"] if check["verdict"] == "fail"] == ["home"]
     assert "1 check failed." in table
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o777], ids=oct)
+def test_a_home_root_that_others_can_enter_fails(
+    mode: int, paths: HomePaths, user: dict[str, str]
+) -> None:
+    """Which projects have a memory is nobody else's business; the hint repairs it."""
+    paths.home.chmod(mode)
+
+    check = _by_name(list(check_home(paths, user)))["home root"]
+
+    assert check.verdict == "fail"
+    assert check.hint.endswith(f"chmod 700 {paths.home}")
+
+
+def test_a_home_that_cannot_be_written_fails(
+    paths: HomePaths, user: dict[str, str], tmp_path: Path
+) -> None:
+    """With or without a memory in it: by its mode, or because a file stands in the way."""
+    paths.shared.chmod(0o500)
+    locked = _by_name(list(check_home(paths, user)))["home"]
+    paths.shared.chmod(0o700)
+    (tmp_path / "file").write_text("in the way")
+    blocked = _by_name(list(check_home(HomePaths(tmp_path / "file" / "home"), user)))["home"]
+
+    assert (locked.verdict, blocked.verdict) == ("fail", "fail")
+    assert "is not writable" in locked.found
+    assert str(tmp_path / "file") in blocked.found
+
+
+def test_a_folder_where_the_socket_belongs_fails(paths: HomePaths) -> None:
+    """The server can never listen there, so that it does not run is a fault."""
+    paths.socket.mkdir()
+
+    check = _by_name(list(check_services(paths)))["recall server"]
+
+    assert check.verdict == "fail"
+    assert str(paths.socket) in check.hint
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict"), [(10**10, "ok"), (10**8, "warn"), (10**7, "fail")], ids=str
+)
+def test_a_small_disk_warns_and_a_full_one_fails(
+    free: int, verdict: str, paths: HomePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below 20 MB nothing can be relied upon."""
+    usage = shutil.disk_usage(paths.home)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    assert _by_name(list(check_machine(paths)))["disk"].verdict == verdict
+
+
+def test_a_damaged_queue_names_its_repair(paths: HomePaths, user: dict[str, str]) -> None:
+    """The verb, and what may be deleted instead."""
+    paths.queue.write_bytes(b"no database" * 1000)
+
+    check = _by_name(list(check_home(paths, user)))["queue"]
+
+    assert check.verdict == "fail"
+    assert "ops repair queue" in check.hint
+    assert str(paths.queue) in check.hint
