@@ -39,7 +39,7 @@ from storage.records import Collection, JobStamp, ProjectId
 from storage.schema import require_current
 
 CACHE_KIB: Final = 16_384
-"""A batch of a thousand documents changes 3 MiB of pages: with SQLite's 2 MiB it writes some twice."""
+"""A batch of a thousand documents changes 3 MiB of pages; SQLite's 2 MiB would write some twice."""
 
 
 class IndexedContainer:
