@@ -18,11 +18,11 @@ _WORDS_OF: Final = {
     hey stop wait again retry more and then now just keep going resume sounds looks looking all got
     is the a to of me i im understood see hm hmm uh huh ah oh""",
     "es": """sí si vale bueno bien claro gracias por favor continúa continua sigue adelante dale
-    hazlo listo perfecto genial de acuerdo hola muchas""",
+    hazlo listo perfecto genial de acuerdo hola muchas puedes continuar seguir""",
     "pt": """sim não nao tá ta certo beleza obrigado obrigada continue prossiga segue pode seguir
-    isso ótimo perfeito faça""",
+    continuar prosseguir isso ótimo perfeito faça""",
     "fr": """oui non d'accord daccord merci bien continue continuez vas-y vas allez-y parfait super
-    très bon c'est ça marche entendu salut bonjour""",
+    très bon c'est ça marche entendu salut bonjour tu peux vous pouvez continuer""",
     "de": """ja nein gut genau danke bitte weiter mach machen weitermachen los passt prima super
     klar einverstanden stimmt alles hallo sehr schön""",
     "it": """sì va bene certo grazie continua procedi avanti perfetto ottimo d'accordo fallo
@@ -44,7 +44,7 @@ _PHRASES_OF: Final = {
     どうぞ お願いします ありがとう ありがとうございます わかりました 分かりました いいよ
     いいですね 進めて 進めてください""",
     "ko": """네 예 응 아니요 아니 좋아 좋아요 계속 계속해 계속해줘 계속하세요 진행해 진행해줘
-    감사합니다 고마워 알겠습니다 알겠어 다음 오케이 그래""",
+    감사합니다 고마워 알겠습니다 알겠어 다음 오케이 그래 주세요 해주세요 진행해주세요""",
 }
 _WORDS: Final = frozenset(word for listed in _WORDS_OF.values() for word in listed.split())
 _PHRASES: Final = frozenset(phrase for listed in _PHRASES_OF.values() for phrase in listed.split())

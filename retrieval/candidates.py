@@ -20,5 +20,7 @@ class Candidate:
     unconfirmed: bool = False
     background: float = 0.0
     """Mean cosine of that question with all texts: how much the store is about its subject."""
+    foreign: bool = False
+    """Whether the cosine is the multilingual encoder's, which lies on a scale of its own."""
     asked_by: Scores | None = None
     """The scores of the line right before it in its session, where that line asks something."""

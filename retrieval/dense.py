@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retrieval.fusion import Basis
+from retrieval.multilingual import foreign_of
 from storage.errors import MemorydError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class DenseLeg:
     matrix: Matrix | None
     vectors: Sequence[Floats]
     gap: str = ""
+    foreign: bool = False
+    """Whether the vectors are the multilingual ones."""
 
     def cosines(self, vector: Floats | None, eligible: Flags) -> tuple[Scores | None, int]:
         """(cosine of every eligible text that was compared, how many were); None without a leg."""
@@ -46,14 +49,25 @@ class DenseLeg:
             self.matrix.fill(vector, cosines, among)
 
 
-def open_leg(index: IndexSnapshot, encoder: Encoder | None, texts: Sequence[str]) -> DenseLeg:
+def open_leg(
+    index: IndexSnapshot, encoder: Encoder | None, texts: Sequence[str], *, foreign: bool = False
+) -> DenseLeg:
     """The leg for these questions; never waits for a model to load.
 
-    A store without vectors has no gap: there is nothing that the leg could have found.
+    A store without vectors has no gap: there is nothing that the leg could have found. A `foreign`
+    question is compared with the multilingual vectors where there are some, else with the others.
     """
     if encoder is None or index.size == 0:
         return DenseLeg(None, ())
-    matrix = index.matrix
+    second = foreign_of(encoder) if foreign and index.foreign is not None else None
+    if second is not None and second.ready:
+        return _opened(index.foreign, second, texts, foreign=True)
+    return _opened(index.matrix, encoder, texts, foreign=False)
+
+
+def _opened(
+    matrix: Matrix | None, encoder: Encoder, texts: Sequence[str], *, foreign: bool
+) -> DenseLeg:
     if matrix is None:
         return DenseLeg(None, (), "no vectors yet")
     if matrix.collection != encoder.collection:
@@ -61,6 +75,6 @@ def open_leg(index: IndexSnapshot, encoder: Encoder | None, texts: Sequence[str]
     if not encoder.ready:
         return DenseLeg(None, (), "the encoder is not loaded yet")
     try:
-        return DenseLeg(matrix, list(encoder.encode(texts)))
+        return DenseLeg(matrix, list(encoder.encode(texts)), foreign=foreign)
     except MemorydError as problem:
         return DenseLeg(None, (), f"dense leg off: {problem}")

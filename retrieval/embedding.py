@@ -334,9 +334,12 @@ class EncoderPool:
 
 
 def _embedded(settings: EncoderSettings) -> Encoder:
+    from retrieval.multilingual import Bilingual, MultilingualEncoder, installed
+
     MODEL.locate()
     TOKENIZER.locate()
-    return OnnxEncoder(settings)
+    encoder = OnnxEncoder(settings)
+    return Bilingual(encoder, MultilingualEncoder()) if installed() else encoder
 
 
 _BUILDERS: Final[dict[str, Callable[[EncoderSettings], Encoder]]] = {

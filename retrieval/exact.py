@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.authority.reads import Reads
 
 NAMED: Final = 1.0
-CONTAINED: Final = 0.4
+CONTAINED: Final = 0.2
 """A literal inside a text says less than its name; several add up to at most NAMED."""
 MAX_READ: Final = 64
 """Texts read to look for one literal."""

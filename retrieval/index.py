@@ -16,6 +16,7 @@ import numpy as np
 from retrieval.door import UNCONFIRMED
 from retrieval.eligibility import Interval, document_interval, fact_interval
 from retrieval.matrix import Matrix, build_matrix
+from retrieval.multilingual import COLLECTION as MULTILINGUAL
 from retrieval.postings import Postings, PostingsBuilder
 from retrieval.structure import Place, Structure, StructureBuilder, place_of
 from storage.clock import MAX_AT
@@ -54,6 +55,8 @@ class IndexSnapshot:
     kind_names: tuple[str, ...]
     named: dict[str, Numbers]
     """Chunk id, external id, fact id or URI, case-folded, to positions."""
+    foreign: Matrix | None = None
+    """Vectors of the multilingual encoder; None where it never ran."""
     structure: Structure | None = None
     """Which texts stand in sessions; None when none does."""
 
@@ -66,7 +69,7 @@ class IndexSnapshot:
         """Memory held, for the server's bound."""
         columns = self.rowids.nbytes + self.starts.nbytes + self.ends.nbytes
         flags = self.unconfirmed.nbytes + self.spaces.nbytes + self.kinds.nbytes
-        vectors = self.matrix.nbytes if self.matrix else 0
+        vectors = sum(found.nbytes for found in (self.matrix, self.foreign) if found)
         around = self.structure.nbytes if self.structure else 0
         return self.postings.nbytes + vectors + columns + flags + around + 260 * len(self.named)
 
@@ -111,7 +114,12 @@ def build_index(
         columns.add(chunk.rowid, header, chunk.chunk_id)
     matrix = _matrix(reads, collection, columns.rowids) if collection else None
     snapshot = columns.snapshot(generation, postings.build(), matrix)
-    return replace(snapshot, structure=structure.build(snapshot.size))
+    second = MULTILINGUAL in reads.collections() if collection else False
+    return replace(
+        snapshot,
+        structure=structure.build(snapshot.size),
+        foreign=_matrix(reads, MULTILINGUAL, columns.rowids) if second else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

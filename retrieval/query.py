@@ -33,6 +33,8 @@ _IDENTIFIER: Final = re.compile(
     r"(?<!\w)(?=[\w./:@-]*[a-zA-Z])(?:--?[a-zA-Z][\w-]+|[\w@]+(?:[._/:-]+\w+)+|[a-z]+[A-Z]\w*)",
     re.ASCII,
 )
+_HYPHENATED: Final = re.compile(r"[a-z]+(?:-[a-z]+)+")
+"""Two plain words and a hyphen ("free-stream"): prose far more often than a name."""
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？;])\s+|\n+")
 
 
@@ -154,7 +156,8 @@ def _literals(text: str) -> Iterator[str]:
     seen: set[str] = set()
     for match in _QUOTED.finditer(text):
         seen.add(next(group for group in match.groups() if group).strip())
-    seen.update(match.group().rstrip(".:") for match in _IDENTIFIER.finditer(text))
+    found = (match.group().rstrip(".:") for match in _IDENTIFIER.finditer(text))
+    seen.update(name for name in found if not _HYPHENATED.fullmatch(name))
     yield from sorted(literal for literal in seen if len(literal) >= 3)[:16]
 
 

@@ -24,6 +24,7 @@ from retrieval.lexical import WeighedQuestion, coverage, lexical_scores, weigh
 from retrieval.matrix import NO_VECTOR
 from retrieval.query import Query, parse_query
 from retrieval.results import Leg, Recall, Scores, abstained
+from storage.language import detect
 
 if TYPE_CHECKING:
     from retrieval.embedding import Encoder
@@ -86,7 +87,8 @@ def rank(
     clock = _Laps()
     exact = exact_scores(index, query, reads, eligible)
     legs = [Leg(name="exact", candidates=len(exact), ms=clock.lap())]
-    dense = open_leg(index, encoder, [question.text for question in query.questions])
+    texts = [question.text for question in query.questions]
+    dense = open_leg(index, encoder, texts, foreign=encoder is not None and is_foreign(query.text))
     encode_ms = clock.lap()
     best: dict[int, Candidate] = {}
     spent = _Spent()
@@ -97,7 +99,7 @@ def rank(
         spent.on_lexical(int(np.count_nonzero(lexical)), clock.lap())
         vector = dense.vectors[number] if dense.vectors else None
         cosines, compared = dense.cosines(vector, eligible)
-        legs_of = _Legs(dense.basis(vector, weighed.maximum), lexical, cosines)
+        legs_of = _Legs(dense.basis(vector, weighed.maximum), lexical, cosines, dense.foreign)
         around = _around(index, legs_of.fused())
         shortlist = _shortlist(legs_of, around, eligible, exact)
         dense.fill(vector, cosines, _looked_at(index, shortlist))
@@ -138,6 +140,7 @@ class _Legs:
     basis: Basis
     lexical: Floats
     cosines: Floats | None
+    foreign: bool
 
     def fused(self) -> Floats:
         return self.basis.fused_arrays(self.lexical, self.cosines)
@@ -217,6 +220,7 @@ def _judged(
                 matched=words[at],
                 unconfirmed=unconfirmed,
                 background=legs.basis.mean if legs.cosines is not None else 0.0,
+                foreign=legs.foreign,
                 asked_by=None if asked_by is None else judged.get(int(asked_by[at])),
             )
         )
@@ -237,6 +241,11 @@ def top(scores: Floats, count: int) -> Numbers:
         positive = np.flatnonzero(scores >= threshold)
     order = np.argsort(-scores[positive], kind="stable")[:count]
     return np.sort(positive[order]).astype(np.int32)
+
+
+def is_foreign(text: str) -> bool:
+    """Whether a question is in another language than English, as far as it shows."""
+    return not detect(text).english
 
 
 class _Laps:

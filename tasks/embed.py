@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from retrieval.multilingual import foreign_of
 from retrieval.quantize import packed
 from storage.errors import Snooze, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
@@ -20,6 +21,7 @@ from tasks.context import Context, Finished
 if TYPE_CHECKING:
     from retrieval.embedding import Encoder
     from storage.authority.port import Authority
+    from storage.authority.reads import Reads
     from storage.records import Chunk
 
 WORK_MS: Final = 20_000
@@ -43,9 +45,9 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         with authority.read() as reads:
             done = reads.is_applied(context.lease.stamp.job_id)
         # A run that stored its slice and was killed before saying so only asks for the next one.
-        stored = 0 if done else _slice(context, authority, encoder)
+        stored = 0 if done else _slice(context, authority, _needed(authority, encoder))
         with authority.read() as reads:
-            more = bool(reads.chunks_without_vector(encoder.collection, limit=1))
+            more = lacks_vectors(reads, encoder)
     if not more:
         # Loading takes half a second, keeping 150 MB: a consumer idles far longer than it works.
         encoder.close()
@@ -58,6 +60,25 @@ def _encoder(context: Context) -> Encoder | None:
         return context.encoder()
     except Unavailable as problem:
         raise Snooze(str(problem)) from problem
+
+
+def lacks_vectors(reads: Reads, encoder: Encoder) -> bool:
+    """Whether a chunk lacks a vector in one of the encoder's collections."""
+    return any(reads.chunks_without_vector(one.collection, limit=1) for one in _parts(encoder))
+
+
+def _needed(authority: Authority, encoder: Encoder) -> Encoder:
+    """The part of the encoder whose turn it is: the first before the multilingual one."""
+    with authority.read() as reads:
+        for one in _parts(encoder):
+            if reads.chunks_without_vector(one.collection, limit=1):
+                return one
+    return encoder
+
+
+def _parts(encoder: Encoder) -> tuple[Encoder, ...]:
+    second = foreign_of(encoder)
+    return (encoder,) if second is None else (encoder, second)
 
 
 def _slice(context: Context, authority: Authority, encoder: Encoder) -> int:

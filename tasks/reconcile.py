@@ -108,6 +108,7 @@ class StoreInspector:
     def __call__(self, project: ProjectId, settings: Settings) -> Missing:
         from retrieval.embedding import shared_encoder
         from storage.authority import open_authority
+        from tasks.embed import lacks_vectors
 
         encoder = shared_encoder(settings.encoder)
         authority = open_authority(
@@ -116,8 +117,7 @@ class StoreInspector:
         try:
             with authority.read() as reads:
                 return Missing(
-                    vectors=encoder is not None
-                    and bool(reads.chunks_without_vector(encoder.collection, limit=1)),
+                    vectors=encoder is not None and lacks_vectors(reads, encoder),
                     translations=bool(reads.deferred()),
                 )
         finally:

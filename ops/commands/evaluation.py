@@ -155,13 +155,18 @@ def local_encoder(cache: Path | None) -> Encoder:
     """The embedded encoder, loaded; with its vectors kept in a folder where one is given."""
     from ops.eval.cache import CachedEncoder
     from retrieval.embedding import OnnxEncoder
+    from retrieval.multilingual import Bilingual, MultilingualEncoder, installed
     from storage.config import EncoderSettings
 
-    encoder = OnnxEncoder(EncoderSettings())
+    parts: list[Encoder] = [OnnxEncoder(EncoderSettings())]
+    if installed():
+        parts.append(MultilingualEncoder())
     if cache is not None:
-        return CachedEncoder(encoder, cache)
-    encoder.warm()
-    return encoder
+        parts = [CachedEncoder(part, cache) for part in parts]
+    else:
+        for part in parts:
+            part.warm()
+    return parts[0] if len(parts) == 1 else Bilingual(*parts)
 
 
 def _progress(line: str) -> None:
