@@ -141,6 +141,33 @@ def shift_later(db: apsw.Connection, delta: int, now: int) -> int:
     return len(db.execute(SHIFT, {"delta": delta, "now": now}).fetchall())
 
 
+MARK_CLOCK: Final = """
+INSERT INTO clock_mark (id, boot, wall, boot_ms) VALUES (1, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET boot = excluded.boot, wall = excluded.wall,
+  boot_ms = excluded.boot_ms
+"""
+CLOCK_MARK: Final = "SELECT boot, wall, boot_ms FROM clock_mark"
+
+
+def mark_clock(db: apsw.Connection, boot: str, wall: int, boot_ms: int) -> None:
+    """Note how the clocks stand to each other."""
+    db.execute(MARK_CLOCK, (boot, wall, boot_ms))
+
+
+def stepped(db: apsw.Connection, boot: str, wall: int, boot_ms: int) -> int:
+    """By how many ms the wall clock was set since the mark; negative: back.
+
+    Across a boot only a step back can be told: how long the machine was off is not known.
+    """
+    rows = db.execute(CLOCK_MARK).fetchall()
+    if not rows:
+        return 0
+    its_boot, its_wall, its_boot_ms = cast("tuple[str, int, int]", rows[0])
+    if its_boot == boot:
+        return (wall - boot_ms) - (its_wall - its_boot_ms)
+    return min(0, wall - its_wall)
+
+
 PRUNE_JOBS: Final = """
 DELETE FROM jobs WHERE id IN (
   SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < :before AND state <> 'dead'

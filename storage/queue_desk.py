@@ -74,6 +74,20 @@ class QueueDesk:
         with self.file.write("NORMAL") as db:
             return queue_control.shift_later(db, delta_ms, self.clock.now_ms())
 
+    def clock_stepped_ms(self) -> int:
+        """By how much the wall clock was set since `mark_clock`, by any worker; negative: back."""
+        clock = self.clock
+        with translated():
+            return queue_control.stepped(
+                self.file.db, clock.boot_id(), clock.now_ms(), clock.boot_ms()
+            )
+
+    def mark_clock(self) -> None:
+        """Note how the clocks stand to each other, for workers to come."""
+        clock = self.clock
+        with self.file.write("NORMAL") as db:
+            queue_control.mark_clock(db, clock.boot_id(), clock.now_ms(), clock.boot_ms())
+
     def prune(self, retention_days: int) -> int:
         """Delete rows past their limit, a batch at a time; returns how many."""
         with self.file.write("NORMAL") as db:

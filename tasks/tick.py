@@ -45,7 +45,7 @@ class Ticker:
         self._retention_days = retention_days
         self._reconciled_at: int | None = None
         self._kept_at: int | None = None
-        self._offset = clock.now_ms() - clock.boot_ms()
+        self._offset: int | None = None
         self.progressed_at = clock.boot_ms()
         """Boot ms of the last round in which no chore failed."""
 
@@ -82,10 +82,15 @@ class Ticker:
         # Boot time does not step, so the difference shows that somebody set the clock. A step
         # forward only makes work early; one back would keep a retry of a second waiting for a day.
         offset = self._clock.now_ms() - self._clock.boot_ms()
-        delta, self._offset = offset - self._offset, offset
-        if delta < -CLOCK_STEP_MS:
-            moved = self._queue.shift_later(delta)
-            get_logger().warning("clock.stepped", ms=delta, jobs=moved)
+        known = self._offset
+        # At first: it may have been set while no worker ran.
+        delta = self._queue.clock_stepped_ms() if known is None else offset - known
+        if known is None or abs(delta) > CLOCK_STEP_MS:
+            if delta < -CLOCK_STEP_MS:
+                moved = self._queue.shift_later(delta)
+                get_logger().warning("clock.stepped", ms=delta, jobs=moved)
+            self._queue.mark_clock()
+        self._offset = offset
 
     def _reap(self) -> None:
         found = self._queue.reap(max_crashes=self._max_crashes)
@@ -109,6 +114,7 @@ class Ticker:
             get_logger().info("queue.checkpointed", frames=frames)
         if self._due(self._kept_at, HOUSEKEEPING_MS):
             self._kept_at = self._clock.boot_ms()
+            self._queue.mark_clock()
             self._queue.file.checkpoint("PASSIVE")
             pruned = self._queue.prune(self._retention_days)
             if pruned:

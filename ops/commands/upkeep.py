@@ -38,13 +38,20 @@ def verify(invocation: Invocation, everything: bool) -> int:
 
 
 @click.command()
+@click.argument("what", required=False, type=click.Choice(["queue"]))
 @shared_options(project=True)
-def repair(invocation: Invocation) -> None:
+def repair(invocation: Invocation, what: str | None) -> None:
     """Mend a damaged memory; keep all that proves itself.
 
     What is damaged is copied into the memory's quarantine folder before anything is changed, and
-    each cut is written into history.
+    each cut is written into history. `repair queue` mends the home's queue instead: a damaged file
+    is set aside, and its work is found again from the sources.
     """
+    if what == "queue":
+        from ops.commands.queue_repair import repair_queue
+
+        repair_queue(invocation)
+        return
     from storage.repair import repair as mend
 
     project = current_project(invocation)

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from storage import spool
 from storage.clock import SystemClock
-from storage.errors import MemorydError
+from storage.errors import MemorydError, Unavailable
 from storage.jobs import JobKind, JobSpec, JobState
 from storage.paths import HomePaths
 from storage.queue import open_queue
 from storage.records import ProjectId
+from storage.spool import Entry
 from tests.faults.stub import StubHome, stub_home
 from tests.support import wait_until
 
@@ -119,3 +121,30 @@ def test_i17_the_file_does_not_grow_under_a_soak(home: Path) -> None:
     assert queue.file.wal_bytes() == 0
     assert sizes[-1] < 2_500_000
     queue.close()
+
+
+def test_a_read_only_file_system_is_named_and_harms_nothing(small_disk: Path) -> None:
+    """Opening, enqueuing and spooling refuse in our words; afterwards all is as it was."""
+    paths = HomePaths(small_disk / "home")
+    queue = open_queue(paths, clock=SystemClock())
+    name = queue.enqueue([JobSpec(kind=JobKind.SYNC, project=ProjectId("p"))])[0]
+    queue.file.checkpoint("TRUNCATE")
+    queue.close()
+    _remount(small_disk, "ro")
+    try:
+        with pytest.raises(Unavailable):
+            open_queue(paths, clock=SystemClock()).enqueue(
+                [JobSpec(kind=JobKind.GC, project=ProjectId("p"))]
+            )
+        with pytest.raises(Unavailable):
+            spool.append(paths, Entry(project=ProjectId("p")), 1)
+    finally:
+        _remount(small_disk, "rw")
+
+    again = open_queue(paths, clock=SystemClock())
+    assert [view.job_id for view in again.jobs()] == [name]
+    again.close()
+
+
+def _remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)

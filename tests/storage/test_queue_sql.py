@@ -69,10 +69,10 @@ def test_the_migrations_make_exactly_the_schema_that_is_shipped(home: Path) -> N
         ).fetchall()
     }
 
-    assert len(migrations("queue")) == queue.file.db.pragma("user_version") == 2
+    assert len(migrations("queue")) == queue.file.db.pragma("user_version") == 3
     assert tables == {
         "jobs", "pauses", "last_success", "budget_windows", "reservations", "schedules", "fired",
-        "activity", "watermarks", "spooled", "huey_values", "circuits",
+        "activity", "watermarks", "spooled", "huey_values", "circuits", "clock_mark",
     }  # fmt: skip
     strict = queue.file.db.execute(
         "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"

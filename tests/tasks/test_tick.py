@@ -162,6 +162,7 @@ def test_a_clock_set_back_keeps_nothing_waiting_for_a_day(bench: Bench) -> None:
         job = bench.queue.claim("1-me")
         assert job is not None
         bench.queue.snooze(job, bench.clock.now_ms() + 4_000, reason)
+    bench.ticker.tick()
     bench.clock.step_wall(-86_400_000)
     bench.ticker.tick()
 
@@ -171,6 +172,32 @@ def test_a_clock_set_back_keeps_nothing_waiting_for_a_day(bench: Bench) -> None:
     }
 
     assert waits == {"retry": 4_000, "budget": 86_404_000}
+
+
+@pytest.mark.parametrize("reboots", [False, True])
+def test_a_clock_set_back_while_no_worker_ran_is_noticed(bench: Bench, reboots: bool) -> None:
+    """A dead clock battery must not keep jobs waiting for the wrong year that it made up."""
+    bench.clock.step_wall(30 * 86_400_000)
+    bench.ticker.tick()
+    bench.queue.enqueue([JobSpec(kind=JobKind.GC, project=P1)])
+    if reboots:
+        bench.clock.reboot()
+    bench.clock.step_wall(-30 * 86_400_000)
+    after = Ticker(
+        bench.queue,
+        bench.clock,
+        Planner(bench.queue, bench.clock, [], tuple),
+        bench.reconciler,
+        max_crashes=3,
+        retention_days=7,
+    )
+    hidden = bench.queue.claim("1-me")
+    after.tick()
+
+    found = bench.queue.claim("1-me")
+
+    assert hidden is None
+    assert found is not None
 
 
 def test_systemd_hears_ready_alive_and_stopping(tmp_path: Path) -> None:
