@@ -45,7 +45,7 @@ from ops.output import write_json
 from ops.project import Project, current_project, opened
 from ops.quickstart import NOTHING, PROGRAM
 from ops.report import Report
-from ops.services import STOPS, Keeper, others_run, uninterrupted
+from ops.services import STOPS, Keeper, others_run, require_ground, uninterrupted
 from storage.config import load_settings
 from storage.errors import Corrupt, Invalid, MemorydError, Unavailable
 from storage.projects import bind, lookup, unlink
@@ -205,6 +205,7 @@ def _begin(
     """
     try:
         report.step("Starting the consumer and the recall server")
+        require_ground(invocation.paths, invocation.environment)
         report.others(others_run(invocation.paths))
         keeper.ensure()
         asked_at = invocation.clock.now_ms()
@@ -426,7 +427,9 @@ def main(argv: Sequence[str]) -> int:
         return Exit.USAGE
     except (KeyboardInterrupt, click.Abort):
         sentence = "Stopped; nothing was left running. What was learned so far is kept."
-        entry.report(PROGRAM, sentence, "", NOTHING if as_json else None)
+        print(f"\n{sentence}", file=sys.stderr)
+        if as_json:
+            entry.report(PROGRAM, sentence, "", NOTHING)
         return Exit.INTERRUPTED
     except BrokenPipeError:
         entry.silence()

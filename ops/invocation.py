@@ -56,7 +56,9 @@ def shared_options(*, project: bool = False) -> Callable[[Command], Command]:
         ) -> object:
             before = click.get_current_context().find_object(_Chosen) or _Chosen()
             invocation = invoked(
-                home=home or before.home, as_json=as_json or before.as_json, project=project
+                home=before.home if home is None else home,
+                as_json=as_json or before.as_json,
+                project=project,
             )
             return command(invocation, **options)
 
@@ -77,13 +79,38 @@ def shared_options(*, project: bool = False) -> Callable[[Command], Command]:
 def invoked(*, home: str | None, as_json: bool, project: str | None = None) -> Invocation:
     """The invocation this process is."""
     environment = dict(os.environ)
-    folder = Path(project).expanduser() if project else Path.cwd()
-    if not folder.is_dir():
-        raise click.UsageError(f"--project: {folder} is not a folder.")
+    paths = HomePaths(_home(home, environment))
+    # `Path.expanduser` raises for a user that does not exist.
+    folder = Path(os.path.expanduser(project)) if project else Path.cwd()  # noqa: PTH111
+    if project == "" or not folder.is_dir():
+        raise click.UsageError(f"--project: {folder if project else 'it'} is not a folder.")
     return Invocation(
-        paths=HomePaths(home_directory(home, environment)),
+        paths=paths,
         environment=environment,
         clock=SystemClock(),
         folder=folder.absolute(),
         as_json=as_json,
     )
+
+
+def _home(home: str | None, environment: Mapping[str, str]) -> Path:
+    """Where memory lives.
+
+    Raises:
+        UsageError: the place is no place: empty, of an unknown user, not absolute, not UTF-8.
+    """
+    if home is not None and not home.strip():
+        raise click.UsageError("--home: name a folder; leave the option out for the default one.")
+    chosen = home or environment.get("PI_MEMORY_HOME") or environment.get("PRJCT_HOME")
+    if not chosen and not Path(environment.get("HOME") or "/").is_absolute():
+        raise click.UsageError(
+            f"HOME is {environment['HOME']}, which is not absolute: correct it, or add --home."
+        )
+    try:
+        found = home_directory(home, environment)
+        os.fspath(found).encode("utf-8")
+    except UnicodeEncodeError:
+        raise click.UsageError("The home's path is not UTF-8: choose another --home.") from None
+    except RuntimeError:
+        raise click.UsageError(f"The home is {chosen}, and there is no such user.") from None
+    return found

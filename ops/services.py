@@ -291,6 +291,17 @@ def others_run(paths: HomePaths) -> list[str]:
     ]
 
 
+def require_ground(paths: HomePaths, environment: Mapping[str, str]) -> None:
+    """What both programs stand on can be read.
+
+    Raises:
+        ConfigError, Corrupt, NewerSchema: as the program would find it, said before it starts.
+    """
+    load_settings(paths, environment)
+    if paths.queue.exists():
+        open_queue_reader(paths).close()
+
+
 def start_all(paths: HomePaths, environment: Mapping[str, str]) -> list[tuple[Program, int, bool]]:
     """Both programs with their process ids and whether this call started them.
 
@@ -298,9 +309,7 @@ def start_all(paths: HomePaths, environment: Mapping[str, str]) -> list[tuple[Pr
         ConfigError, Corrupt, NewerSchema: as the program would find it, said before it starts.
         Unavailable: one cannot be started; the other is stopped again if this call started it.
     """
-    load_settings(paths, environment)
-    if paths.queue.exists():
-        open_queue_reader(paths).close()
+    require_ground(paths, environment)
     began: list[Running] = []
     found: list[tuple[Program, int, bool]] = []
     try:
