@@ -21,8 +21,8 @@ _PLAIN: Final = re.compile(
 
 
 def is_clean_path(path: str) -> bool:
-    """Whether no part of a path is a credential, by itself and without its suffix."""
-    return all(
+    """Whether a path holds no credential: whole, part by part, and without its suffix."""
+    return is_clean(path) and all(
         _PLAIN.fullmatch(part) or (is_clean(part) and is_clean(part.rpartition(".")[0]))
         for part in path.split("/")
         if part

@@ -62,11 +62,16 @@ WRITING = {
     ("init",), ("start",), ("stop",), ("remember",), ("project", "link"), ("project", "move"),
     ("project", "unlink"), ("host", "install"), ("host", "uninstall"), ("completion",),
     ("forget",), ("repair",), ("replay",), ("promote",), ("rebuild",), ("backup",), ("restore",),
-    ("import",), ("redact",), ("quickstart",),
+    ("import",), ("redact",), ("quickstart",), ("sync",), ("feedback",), ("retry",), ("cancel",),
+    ("drain",), ("pause",), ("resume",),
 }  # fmt: skip
 """Verbs that change something or know no project; whole groups by their first word."""
 BESIDE = {"bench", "chaos", "eval", "demo", "watch", "serve", "view", "web"}
 """Verbs about no project's memory, or that stay until they are stopped."""
+
+
+OPENING = ("--all", "--explain", "--block")
+"""Options that show more."""
 
 
 def words(seed: str) -> st.SearchStrategy[str]:
@@ -196,32 +201,37 @@ def harbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbor]:
                 side.authority.close()
 
 
-def _reading_verbs() -> list[tuple[str, ...]]:
+def _reading_verbs() -> list[tuple[tuple[str, ...], click.Command]]:
     context = click.Context(cli)
-    found: list[tuple[str, ...]] = []
+    found: list[tuple[tuple[str, ...], click.Command]] = []
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
-            found += [(name, member) for member in command.list_commands(context)]
+            for member in command.list_commands(context):
+                inner = command.get_command(context, member)
+                assert inner is not None
+                found.append(((name, member), inner))
         else:
-            found.append((name,))
-    return [verb for verb in found if not {verb, verb[:1]} & WRITING and verb[0] not in BESIDE]
+            found.append(((name,), command))
+    return [
+        (verb, command)
+        for verb, command in found
+        if not {verb, verb[:1]} & WRITING and not BESIDE.intersection(verb)
+    ]
 
 
 def _ways(asker: Side, other: Side) -> list[tuple[str, ...]]:
     """Every reading verb, plain and with whatever might lead to the other project."""
     word, foreign = other.canaries[-1], other.fact_ids[-1]
-    given_words: list[tuple[str, ...]] = [
-        (),
-        (f"what about the {word} cluster and its database migration?",),
-        (foreign,),
-        (asker.fact_ids[-1],),
-        ("--all",),
-        ("--explain", f"deploy {word}"),
-        ("--block", f"deploy {word}"),
-    ]
+    named = (f"what about the {word} cluster and its database migration?", foreign, foreign[:12])
     found = []
-    for verb in _reading_verbs():
+    for verb, command in _reading_verbs():
+        options = {option for parameter in command.params for option in parameter.opts}
+        takes = any(isinstance(parameter, click.Argument) for parameter in command.params)
+        plain: list[tuple[str, ...]] = [(), *((flag,) for flag in OPENING if flag in options)]
+        given_words = [*plain, *((*flags, value) for flags in plain for value in named if takes)]
+        given_words += [(asker.fact_ids[-1],)] if takes else []
         for extra in given_words:
             found += [(*verb, *extra), (*verb, *extra, "--json")]
     return found
@@ -240,7 +250,7 @@ def _seen(text: str, side: Side) -> list[str]:
 
 
 @settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(planted=st.tuples(words("xa"), words("yo"), words("wu")))
 def test_no_verb_shows_another_projects_words(
