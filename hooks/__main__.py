@@ -7,6 +7,7 @@ time. Prints the host's own JSON or nothing, and exits 0 whatever happens.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -30,8 +31,10 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         Exception: anything; the caller is the outermost entry and fails open.
     """
-    if os.environ.get("MEMORYD_INTERNAL", "0") != "0" or len(argv) < 2:
+    if os.environ.get("MEMORYD_INTERNAL", "") not in ("", "0") or len(argv) < 2:
         return
+    # Nothing lives long enough here to be worth looking for cycles, a twentieth of the imports.
+    gc.disable()
     from hooks.hosting import host_named
 
     host = host_named(argv[0])
@@ -47,37 +50,40 @@ def main(argv: Sequence[str]) -> None:
     if not isinstance(event, PromptSubmitted):
         _keep(paths, event)
         return
-    if os.fork() == 0:
-        _in_background(paths, event)
+    answered = _in_background(paths, event)
     shown = host.render(event, _outcome(paths, event))
     if shown is not None:
         sys.stdout.write(json.dumps(shown, separators=(",", ":")) + "\n")
         sys.stdout.flush()
+    os.close(answered)
 
 
 def _outcome(paths: HomePaths, event: PromptSubmitted) -> HookOutcome:
-    from hooks.recall import Ask, outcome
-    from hooks.recall_client import recall_from_sqlite
+    from hooks.recall_client import outcome_from_sqlite
     from storage.clock import SystemClock
-    from storage.config import load_settings
 
-    found = recall_from_sqlite(
-        paths,
-        Ask(cwd=event.cwd, query=event.prompt),
-        clock=SystemClock(),
-        environment=os.environ,
-        deadline_ms=DEADLINE_MS,
+    return outcome_from_sqlite(
+        paths, event, clock=SystemClock(), environment=os.environ, deadline_ms=DEADLINE_MS
     )
-    return outcome(found, load_settings(paths, os.environ).recall)
 
 
-def _in_background(paths: HomePaths, event: HookEvent) -> None:
-    """Write the event down in a process of its own, away from the agent's session and pipes."""
+def _in_background(paths: HomePaths, event: HookEvent) -> int:
+    """Let a process of its own, away from the agent's session and pipes, write the event down.
+
+    It begins when the descriptor that this returns is closed, if only by the end of this process
+    (a host may kill it at any moment): until then the processor belongs to the answer.
+    """
+    waiting, answered = os.pipe()
+    if os.fork():
+        os.close(waiting)
+        return answered
     try:
         os.setsid()
+        os.close(answered)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
+        os.read(waiting, 1)
         _keep(paths, event)
     except BaseException as problem:
         _note(paths, problem)
@@ -88,13 +94,11 @@ def _in_background(paths: HomePaths, event: HookEvent) -> None:
 def _keep(paths: HomePaths, event: HookEvent) -> None:
     from hooks.recall_client import start_server
     from storage.clock import SystemClock
-    from storage.config import load_settings
 
     try:
         from hooks.capture import Capture
 
-        settings = load_settings(paths, os.environ)
-        Capture(paths, settings, SystemClock()).handle(event)
+        Capture(paths, SystemClock()).handle(event)
     finally:
         start_server(paths)
 

@@ -24,7 +24,6 @@ from hooks.events import (
 from storage import session_log
 from storage.activity import Activity
 from storage.clock import Clock
-from storage.config import Settings
 from storage.errors import Busy, Corrupt, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.names import opaque
@@ -51,11 +50,11 @@ class _Flushed:
 class Capture:
     """Listens to one home's sessions.
 
-    What is kept is no setting: the rules are the same for every project, so `settings` decides
-    nothing here. That memoryd's own agent runs are not listened to is decided where events enter.
+    What is kept is no setting: the rules are the same for every project. That memoryd's own agent
+    runs are not listened to is decided where events enter.
     """
 
-    def __init__(self, paths: HomePaths, settings: Settings, clock: Clock) -> None:
+    def __init__(self, paths: HomePaths, clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
 

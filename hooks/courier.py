@@ -201,9 +201,10 @@ def server_environment() -> dict[bytes, bytes]:
     }
 
 
-def start_server(path: str, argv: list[str]) -> None:
-    """Start the server `argv` unless somebody just did, without waiting for it."""
+def start_server(path: str, argv: list[str], after_s: float) -> None:
+    """Start the server `argv` in a while unless somebody just did, without waiting for it."""
     if argv and may_spawn(path) and detach(path):
+        time.sleep(after_s)
         posix.execve(argv[0], argv, server_environment())
 
 
@@ -285,8 +286,10 @@ def run(host: str, event: str, options: dict[str, str], began: float) -> None:
         link = open_socket(path, deadline - time.monotonic())
     except (FileNotFoundError, ConnectionRefusedError):
         server, fallback = strings(options["--spawn"]), strings(options["--fallback"])
-        start_server(path, server)
-        if prompt and fallback:
+        asks = prompt and bool(fallback)
+        # A server imports for a quarter of a second: until then the processor is the answer's.
+        start_server(path, server, PROMPT_S if asks else 0.0)
+        if asks:
             emit(ask_fallback(fallback, raw, deadline))
         elif server:
             send_late(path, frame)
@@ -302,7 +305,7 @@ def main(argv: list[str]) -> None:
     options = {"--socket": "", "--spawn": "", "--fallback": ""}
     host = event = ""
     try:
-        if posix.environ.get(b"MEMORYD_INTERNAL", b"0") == b"0":
+        if posix.environ.get(b"MEMORYD_INTERNAL", b"") in (b"", b"0"):
             host, event = argv[1], argv[2]
             for index in range(3, len(argv) - 1, 2):
                 options[argv[index]] = argv[index + 1]

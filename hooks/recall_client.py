@@ -7,8 +7,6 @@ Imports neither numpy nor a model.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,15 +18,18 @@ import apsw
 
 from hooks.frames import MAX_FRAME_BYTES, parse_answer, request_line
 from hooks.holdings import Holdings
-from hooks.recall import Ask, FindProject, bound_project, bounds_of
+from hooks.recall import Ask, FindProject, bound_project, bounds_of, outcome
 from retrieval import sqlite_search
 from retrieval.results import Recall, abstained, from_json
+from storage.config import RecallSettings
 from storage.errors import Invalid, MemorydError, NotInitialized, Unavailable
 
 if TYPE_CHECKING:
+    import socket
+
+    from hooks.events import HookOutcome, PromptSubmitted
     from storage.authority.port import Authority
     from storage.clock import Clock
-    from storage.config import RecallSettings
     from storage.paths import HomePaths
     from storage.records import JsonValue
 
@@ -110,6 +111,9 @@ def call(
     """
     deadline = monotonic() + timeout_ms / 1000
     ident = os.urandom(8).hex()
+    # Here, not above: a hook without a server never gets this far, and has no time to spare.
+    import socket
+
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(max(0.001, deadline - monotonic()))
@@ -133,22 +137,54 @@ def recall_from_sqlite(
     holdings = Holdings(paths, clock, environment)
     deadline = monotonic() + deadline_ms / 1000
     try:
-        project = find_project(paths, Path(ask.cwd)) if ask.cwd else None
-        if project is None:
-            return abstained("no memory belongs to this folder")
-        settings = holdings.settings(project).recall
-        if not settings.enabled:
-            return abstained("recall is switched off in the settings")
-        authority = holdings.authority(project).authority
-        return _search(authority, ask, settings, now_at=clock.now_ms(), deadline=deadline)
-    except NotInitialized:
-        return abstained("this project has no memory yet")
-    except MemorydError as problem:
-        return abstained("the memory cannot be read", gaps=(str(problem),))
-    except apsw.InterruptError:
-        return abstained("not enough time", gaps=("the search was cut off at its deadline",))
+        return _ask_store(paths, ask, holdings, find_project, clock.now_ms(), deadline)[0]
     finally:
         holdings.close()
+
+
+def outcome_from_sqlite(
+    paths: HomePaths,
+    event: PromptSubmitted,
+    *,
+    clock: Clock,
+    environment: Mapping[str, str],
+    deadline_ms: int,
+) -> HookOutcome:
+    """What to inject beside a prompt: `recall_from_sqlite` within the project's own bounds."""
+    ask = Ask(cwd=event.cwd, query=event.prompt)
+    holdings = Holdings(paths, clock, environment)
+    deadline = monotonic() + deadline_ms / 1000
+    try:
+        return outcome(*_ask_store(paths, ask, holdings, bound_project, clock.now_ms(), deadline))
+    finally:
+        holdings.close()
+
+
+def _ask_store(
+    paths: HomePaths,
+    ask: Ask,
+    holdings: Holdings,
+    find_project: FindProject,
+    now_at: int,
+    deadline: float,
+) -> tuple[Recall, RecallSettings]:
+    settings = RecallSettings()
+    try:
+        project = find_project(paths, Path(ask.cwd)) if ask.cwd else None
+        if project is None:
+            return abstained("no memory belongs to this folder"), settings
+        settings = holdings.settings(project).recall
+        if not settings.enabled:
+            return abstained("recall is switched off in the settings"), settings
+        authority = holdings.authority(project).authority
+        return _search(authority, ask, settings, now_at=now_at, deadline=deadline), settings
+    except NotInitialized:
+        return abstained("this project has no memory yet"), settings
+    except MemorydError as problem:
+        return abstained("the memory cannot be read", gaps=(str(problem),)), settings
+    except apsw.InterruptError:
+        gaps = ("the search was cut off at its deadline",)
+        return abstained("not enough time", gaps=gaps), settings
 
 
 def start_server(paths: HomePaths) -> None:
@@ -156,6 +192,8 @@ def start_server(paths: HomePaths) -> None:
 
     Two may start at once: the second finds the lock taken and leaves.
     """
+    import subprocess
+
     with suppress(MemorydError, OSError):
         from hooks.server import take_lock
 

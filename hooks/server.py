@@ -56,7 +56,6 @@ class Server:
         self._idle_exit_s = idle_exit_s
         self._new_capture = new_capture or self._capture
         self._find_project, self._peer_uid = find_project, peer_uid
-        self._settings = Settings()
         self._home: FileIdentity | None = None
         self._socket: FileIdentity | None = None
         self._service: Service | None = None
@@ -87,10 +86,9 @@ class Server:
 
     def _serve(self) -> int:
         log = EventLog(private_directory(self._paths.logs) / LOG_NAME, self._clock)
-        self._settings = self._read_settings(log)
         idle_exit_s = self._idle_exit_s
         if idle_exit_s is None:
-            idle_exit_s = self._settings.recall.idle_exit_s
+            idle_exit_s = self._read_settings(log).recall.idle_exit_s
         self._home = file_identity(self._paths.shared)
         listener = bind(self._paths.socket)
         self._socket = file_identity(self._paths.socket)
@@ -136,7 +134,7 @@ class Server:
     def _capture(self) -> CaptureLike:
         from hooks.capture import Capture
 
-        capture: CaptureLike = Capture(self._paths, self._settings, self._clock)
+        capture: CaptureLike = Capture(self._paths, self._clock)
         return capture
 
 

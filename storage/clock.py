@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -60,6 +59,9 @@ def _system_boot_id() -> str:
     if linux.exists():
         return linux.read_text(encoding="ascii").strip()
     if sys.platform == "darwin":
+        # Here, not above: a hook on Linux has no time for an import it does not use.
+        import subprocess
+
         argv = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=5)
         if done.returncode == 0 and done.stdout.strip():

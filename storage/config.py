@@ -6,8 +6,6 @@ environment overrides both. An unknown key is an error that names the nearest kn
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -193,6 +191,9 @@ def load_settings(
 
 
 def _read(path: Path) -> Mapping[str, Any]:  # Any: a TOML document, checked key by key below
+    # Here, not above: most homes have no file, and a hook has no time for an unused import.
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
@@ -312,5 +313,7 @@ def _from_text(section: str, key: str, text: str, where: str) -> Any:
 
 
 def _nearest(name: str, known: set[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else ""

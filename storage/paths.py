@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +119,9 @@ def short_socket(wanted: Path) -> Path:
     """The path itself, or one the OS accepts: `<tmp>/memoryd-<uid>/<16 hex of the wanted path>`."""
     if len(os.fsencode(wanted)) <= _SOCKET_PATH_LIMIT:
         return wanted
+    # Here, not above: hardly any home is so deep, and a hook has no time for an unused import.
+    import tempfile
+
     name = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:16]
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     short = base / f"memoryd-{os.geteuid()}" / name

@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 def _handle(world: World, *events: HookEvent) -> None:
     for event in events:
-        Capture(world.paths, world.settings, world.clock).handle(event)
+        Capture(world.paths, world.clock).handle(event)
 
 
 def _prompt(world: World, text: str, *, cwd: str = "", subagent: bool = False) -> HookEvent:

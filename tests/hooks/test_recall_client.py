@@ -21,7 +21,7 @@ from storage.clock import SystemClock
 from storage.config import StorageSettings
 from storage.errors import MemorydError
 from storage.paths import HomePaths
-from storage.projects import bind
+from storage.projects import bind, lookup
 from tests.hooks.serverside import a_server, find_test_project, short_home
 from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
 from tests.support import wait_until
@@ -245,6 +245,63 @@ def test_a_hook_of_our_own_work_does_nothing(bound_home: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, b"")
     assert not running(bound_home)
+
+
+@pytest.mark.parametrize("off", ["", "0"])
+def test_a_mark_that_says_nothing_marks_nothing(bound_home: Path, off: str) -> None:
+    """MEMORYD_INTERNAL set to nothing or 0 is the same as not set."""
+    prompt = prompt_of(bound_home, "which local database?")
+    done = hook(bound_home, "UserPromptSubmit", prompt, environment={"MEMORYD_INTERNAL": off})
+
+    assert done.stdout != b""
+    wait_until(lambda: answers(bound_home), what="the started server")
+
+
+def test_a_prompt_is_kept_although_the_host_kills_its_hook(bound_home: Path) -> None:
+    """Whoever writes the prompt down waits for the answer, but lives on without it."""
+    prompt = prompt_of(bound_home, "Which local database? Never use MySQL in the harbor.")
+    argv = [sys.executable, "-I", "-m", "hooks", "claude", "UserPromptSubmit", "--home"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*argv, os.fspath(bound_home)], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(prompt).encode())
+        process.stdin.close()
+        answer = process.stdout.readline()
+        process.kill()
+
+    staging = HomePaths(bound_home).shared / "staging"
+    assert answer != b""
+    wait_until(lambda: any(staging.glob("*.jsonl")), what="the staged prompt")
+    wait_until(lambda: answers(bound_home), what="the started server")
+
+
+def test_the_project_decides_how_much_a_hook_without_a_server_shows(bound_home: Path) -> None:
+    """The block keeps to the project's own bound, as the server's does."""
+    paths = HomePaths(bound_home)
+    bound = lookup(paths, bound_home / "checkout")
+    assert bound is not None
+    paths.project(bound.project_id).config.write_text("[recall]\nmax_bytes = 1\n", "utf-8")
+
+    done = hook(bound_home, "UserPromptSubmit", prompt_of(bound_home, "which local database?"))
+
+    assert (done.returncode, done.stdout) == (0, b"")
+    wait_until(lambda: answers(bound_home), what="the started server")
+
+
+def test_a_hook_without_a_server_imports_only_what_it_needs() -> None:
+    """An import costs milliseconds, and a host waits 250 for everything."""
+    code = (
+        "import sys, hooks.__main__, hooks.hosting, hooks.recall_client, storage.projects;"
+        "print(*sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
+    loaded = set(done.stdout.decode().split())
+
+    assert "retrieval.sqlite_search" in loaded
+    assert loaded.isdisjoint({"asyncio", "difflib", "numpy", "socket", "structlog", "subprocess"})
+    assert loaded.isdisjoint({"huey", "onnxruntime", "tempfile", "tokenizers", "tomllib"})
 
 
 def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:

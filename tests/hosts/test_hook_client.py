@@ -169,6 +169,16 @@ def test_our_own_model_calls_are_not_observed(short_dir: Path) -> None:
     assert server.frames == []
 
 
+@pytest.mark.parametrize("off", ["", "0"])
+def test_a_mark_that_says_nothing_marks_nothing(short_dir: Path, off: str) -> None:
+    """MEMORYD_INTERNAL set to nothing or 0 is the same as not set."""
+    with FakeServer(short_dir / "s", block="use pnpm") as server:
+        run = hook("UserPromptSubmit", short_dir / "s", env={"MEMORYD_INTERNAL": off})
+
+    assert run.code == 0
+    assert len(server.frames) == 1
+
+
 def test_an_absent_server_is_started_once(short_dir: Path, started: Path) -> None:
     """Many hooks at once start one server; each returns without waiting for it."""
     spawn = ("--spawn", stand_in(started))

@@ -115,7 +115,7 @@ def test_the_log_and_the_transcript_agree_on_one_fact(world: World) -> None:
     """Heard live and read later: one fact, two quotes."""
     said = "No, use pnpm, never npm in this repo."
     _pi(world, said)
-    capture = Capture(world.paths, world.settings, world.clock)
+    capture = Capture(world.paths, world.clock)
     capture.handle(PromptSubmitted("pi", "s-1", str(world.checkout), said, False, None))
     capture.handle(TurnEnded("pi", "s-1", str(world.checkout), 1, False, None))
 

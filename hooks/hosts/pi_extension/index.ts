@@ -69,7 +69,7 @@ function exitCode(structured: unknown): number | undefined {
 
 export default function memoryd(pi: ExtensionAPI): void {
   // Set around memoryd's own model calls: an agent started for them must not observe itself.
-  if ((process.env.MEMORYD_INTERNAL ?? "0") !== "0") return;
+  if ((process.env.MEMORYD_INTERNAL || "0") !== "0") return;
   const settings = readSettings();
   if (!settings) return;
   const state = processState();
