@@ -88,7 +88,9 @@ def rank(
     exact = exact_scores(index, query, reads, eligible)
     legs = [Leg(name="exact", candidates=len(exact), ms=clock.lap())]
     texts = [question.text for question in query.questions]
-    dense = open_leg(index, encoder, texts, foreign=encoder is not None and is_foreign(query.text))
+    # Telling the language of a long prompt takes a while: ask only where it makes a difference.
+    foreign = index.foreign is not None and is_foreign(query.text)
+    dense = open_leg(index, encoder, texts, foreign=foreign)
     encode_ms = clock.lap()
     best: dict[int, Candidate] = {}
     spent = _Spent()

@@ -121,9 +121,9 @@ def compare(
     The own gold suite is always there, its test questions apart. Shared sets are read from
     --shared or MEMORYD_SHARED.
     """
-    from ops.eval.sets import own_set, shared_sets
+    from ops.eval.sets import own_set, shared_sets, strangers
     from ops.eval.table import compare as compared
-    from ops.eval.table import markdown
+    from ops.eval.table import gate_markdown, markdown
 
     named = invocation.environment.get("MEMORYD_SHARED", "")
     folder = shared or (Path(named) if named else None)
@@ -134,21 +134,23 @@ def compare(
         known = ", ".join(one.name for one in sets)
         raise click.UsageError(f"There is no such set here. Known: {known}.")
     encoder = local_encoder(cache)
+    clock = invocation.clock
     measured = [
-        compared(one, clock=invocation.clock, encoder=encoder, say=_progress) for one in wanted
+        compared(one, clock=clock, encoder=encoder, say=_progress, unrelated=strangers(one, sets))
+        for one in wanted
     ]
     if invocation.as_json:
         write_json({"sets": [one.json() for one in measured]})
         return
-    print("\n".join(markdown(measured)))
-    print()
+    lines = [*markdown(measured), "", *gate_markdown(measured)]
     for one in measured:
-        kinds = ", ".join(
-            f"{kind} {share:.0%} of {count}" for kind, (count, share) in one.gate_by_kind.items()
-        )
-        print(f"{one.name}: {one.kept:.1%} of the answered questions pass the gate.")
         if one.gate.unanswerable:
-            print(f"  Silence: {kinds}.")
+            kinds = ", ".join(
+                f"{kind} {share:.0%} of {count}"
+                for kind, (count, share) in one.gate_by_kind.items()
+            )
+            lines += ["", f"{one.name}, silence by kind of question: {kinds}."]
+    print("\n".join(lines))
 
 
 def local_encoder(cache: Path | None) -> Encoder:

@@ -11,7 +11,6 @@ bar that lets at most 1 % of unrelated questions through.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ import numpy as np
 from ops.eval.legs import Legs, documents_of, first_documents, legs_of
 from ops.eval.memory import EvalMemory
 from ops.eval.score import judge
-from ops.eval.sets import EvalSet, own_set, shared_sets
+from ops.eval.sets import EvalSet, own_set, shared_sets, strangers
 from retrieval.abstain import TOPIC_CAP
 from retrieval.fusion import SCALE, WEIGHTS, Weights
 from retrieval.structure import REACH, Reach, Structure
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
     from retrieval.postings import Scores
 
 FALSE_INJECTION: Final = 0.01
-BORROWED: Final = 40
-"""Questions of each other set that are asked as unrelated ones."""
-KINDRED: Final = frozenset({"gold", "pimemory-gold"})
-"""Both are about one sort of project: a question about one may have its answer in the other."""
 TOLERATED: Final = 0.98
 GRIDS: Final[dict[str, Sequence[float]]] = {
     "near": (0, 0.5, 1, 1.5, 2, 2.5, 3),
@@ -73,21 +68,18 @@ class Material:
 def gather(sets: Sequence[EvalSet], encoder: Encoder) -> Iterator[Material]:
     """Ingest each set and take its legs."""
     clock = SystemClock()
-    draw = random.Random(7)  # noqa: S311 -- a sample, not a secret
     for one in sets:
-        strangers = [
-            query.query
-            for other in sets
-            if other.name != one.name and not {_base(other), _base(one)} <= KINDRED
-            for query in draw.sample(list(other.queries), min(BORROWED, len(other.queries)))
-            if query.lang in {"", "en"} and query.id in other.qrels
+        others = strangers(one, sets)
+        others += [
+            replace(query, group=one.texts[0].group)
+            for query in one.queries
+            if query.kind == "unrelated" and query.lang in {"", "en"}
         ]
-        strangers += [query.query for query in one.queries if query.kind == "unrelated"]
         memory = EvalMemory(one.texts, clock=clock, encoder=encoder)
         asked: list[Asked] = []
         unrelated: list[Legs] = []
         groups = sorted({text.group for text in one.texts})
-        for number, group in enumerate(groups):
+        for group in groups:
             with memory.opened(group) as shelf:
                 if shelf is None:
                     continue
@@ -99,15 +91,11 @@ def gather(sets: Sequence[EvalSet], encoder: Encoder) -> Iterator[Material]:
                     at = now if query.as_of is None else query.as_of
                     if legs := legs_of(shelf, query.query, at, encoder):
                         asked.append(Asked(legs, relevant, documents, shelf.index.structure))
-                others = strangers[number :: len(groups)]
-                found = (legs_of(shelf, text, now, encoder) for text in others)
+                asking = [query.query for query in others if query.group == group]
+                found = (legs_of(shelf, text, now, encoder) for text in asking)
                 unrelated += [legs for legs in found if legs is not None]
         memory.close()
         yield Material(name=one.name, asked=asked, unrelated=unrelated)
-
-
-def _base(one: EvalSet) -> str:
-    return one.name.split(" ")[0]
 
 
 def fused(one: Asked, weights: Weights, reach: Reach) -> Scores:

@@ -8,6 +8,7 @@ sets are development sets throughout.
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,10 @@ from ops.eval.corpus import CorpusText, EvalQuery, read_corpus, read_qrels, read
 Split = Literal["dev", "test"]
 OWN: Final = "gold"
 SHARED: Final = ("pimemory-gold", "locomo-fixed", "cosqa-dev", "cran", "med", "adi", "xquad")
+BORROWED: Final = 40
+"""Questions of each other set that are asked as unrelated ones."""
+KINDRED: Final = frozenset({"gold", "pimemory-gold"})
+"""Both are about one sort of project: a question about one may have its answer in the other."""
 XQUAD_EVERY: Final = 4
 """One of so many questions: four thousand about 240 paragraphs say no more than a thousand."""
 _TURN: Final = re.compile(r"^(?P<talk>.+)/D(?P<session>\d+):(?P<turn>\d+)$")
@@ -43,6 +48,27 @@ class EvalSet:
         names = {query.id for query in kept}
         qrels = {name: found for name, found in self.qrels.items() if name in names}
         return replace(self, name=f"{self.name} ({split})", queries=kept, qrels=qrels)
+
+
+def strangers(one: EvalSet, sets: Sequence[EvalSet]) -> list[EvalQuery]:
+    """English questions of the other sets, which nothing in this one answers, over its groups."""
+    draw = random.Random(7)  # noqa: S311 -- a sample, not a secret
+    groups = sorted({text.group for text in one.texts})
+    found: list[EvalQuery] = []
+    for other in sets:
+        pair = {one.name.split(" ")[0], other.name.split(" ")[0]}
+        if len(pair) == 1 or pair <= KINDRED:
+            continue
+        asked = [
+            query
+            for query in other.queries
+            if query.id in other.qrels and query.lang in {"", "en"} and query.as_of is None
+        ]
+        found += draw.sample(asked, min(BORROWED, len(asked)))
+    return [
+        replace(query, id=f"stranger-{at}", group=groups[at % len(groups)], kind="stranger")
+        for at, query in enumerate(found)
+    ]
 
 
 def split_of(query_id: str) -> Split:

@@ -45,6 +45,8 @@ class Compared:
     gate: GateScores
     kept: float
     """Share of the questions answered among the first four that stay answered behind the gate."""
+    strangers: tuple[int, float] = (0, 0.0)
+    """Questions of other sets, and the share of them that got something: false injection."""
     gate_by_kind: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Kind of question to how many there are and what share got silence."""
 
@@ -54,6 +56,10 @@ class Compared:
             "documents": self.documents,
             "systems": {name: scores.json() for name, scores in self.systems.items()},
             "gate": {**self.gate.json(), "kept": round(self.kept, 4)},
+            "strangers": {
+                "questions": self.strangers[0],
+                "false_injection": round(self.strangers[1], 4),
+            },
             "silence": {
                 kind: {"questions": count, "share": round(share, 4)}
                 for kind, (count, share) in self.gate_by_kind.items()
@@ -62,15 +68,21 @@ class Compared:
 
 
 def compare(
-    one: EvalSet, *, clock: Clock, encoder: Encoder | None, say: Callable[[str], None]
+    one: EvalSet,
+    *,
+    clock: Clock,
+    encoder: Encoder | None,
+    say: Callable[[str], None],
+    unrelated: Sequence[EvalQuery] = (),
 ) -> Compared:
-    """All systems on one set."""
+    """All systems on one set; the gate also on questions that have no business there."""
     say(f"{one.name}: {len(one.texts):,} texts, {len(one.queries):,} questions")
     memory = EvalMemory(one.texts, clock=clock, encoder=encoder, say=say)
     try:
         now = clock.now_ms()
         results = list(answers(memory, one.queries, encoder=encoder, now_at=now, ungated=True))
         rankings = _baselines(memory, one, now, encoder)
+        strange = list(answers(memory, unrelated, encoder=encoder, now_at=now))
     finally:
         memory.close()
     rankings["memoryd"] = {result.id: [name for name, _ in result.items] for result in results}
@@ -81,6 +93,7 @@ def compare(
         systems={name: ranking_scores(found, one.qrels) for name, found in rankings.items()},
         gate=gate_scores(statuses, one.qrels, one.unanswerable),
         kept=_kept(results, one.qrels),
+        strangers=(len(strange), _spoken(strange)),
         gate_by_kind=_silence(one.queries, statuses),
     )
 
@@ -129,6 +142,11 @@ def _kept(results: Sequence[Result], qrels: Mapping[str, frozenset[str]]) -> flo
     ]
     kept = sum(result.status != "abstained" for result in answered)
     return kept / len(answered) if answered else 0.0
+
+
+def _spoken(results: Sequence[Result]) -> float:
+    spoken = sum(result.status != "abstained" for result in results)
+    return spoken / len(results) if results else 0.0
 
 
 def _silence(
@@ -183,6 +201,24 @@ def _mean_row(compared: Sequence[Compared]) -> str:
         "",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def gate_markdown(compared: Sequence[Compared]) -> list[str]:
+    """The gate's operating point: what passes, and what should not."""
+    lines = [
+        "| set | answered questions that pass the gate | unrelated questions | false injection |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one.name} | {one.kept:.1%} | {one.strangers[0]:,} | {one.strangers[1]:.1%} |"
+        for one in compared
+    ]
+    asked = sum(one.strangers[0] for one in compared)
+    false = sum(one.strangers[0] * one.strangers[1] for one in compared)
+    kept = sum(one.kept for one in compared) / len(compared) if compared else 0.0
+    share = false / asked if asked else 0.0
+    lines.append(f"| all | {kept:.1%} (mean of sets) | {asked:,} | {share:.1%} |")
+    return lines
 
 
 def macro(compared: Sequence[Compared], system: str) -> float:
