@@ -97,8 +97,9 @@ def _bytes_below(home: Path) -> Iterator[tuple[str, bytes]]:
         yield f"name of {name}", name.encode("utf-8", "surrogateescape")
         if not path.is_file() or path.is_symlink():
             continue
-        yield name, path.read_bytes()
-        if path.name == "memory.sqlite":
+        data = path.read_bytes()
+        yield name, data
+        if data.startswith(b"SQLite format 3"):
             for blob in _blobs(path):
                 yield f"{name} (unpacked)", blob
 

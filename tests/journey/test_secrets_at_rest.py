@@ -117,7 +117,7 @@ def _transcripts(person: Person) -> None:
     claude = person.user / ".claude/projects"
     _write(pi / pi_folder(str(where)) / "all.jsonl", _pi(where, "s-1", SEEDS))
     _write(claude / claude_folder(str(where)) / "all.jsonl", _claude(where, "c-1", SEEDS))
-    for seed in TOKENS[:12]:
+    for seed in TOKENS[:6]:
         inside = where / seed.secret
         for path in (
             pi / pi_folder(str(where)) / f"{seed.secret}.jsonl",
