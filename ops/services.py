@@ -299,7 +299,13 @@ def require_ground(paths: HomePaths, environment: Mapping[str, str]) -> None:
     """
     load_settings(paths, environment)
     if paths.queue.exists():
-        open_queue_reader(paths).close()
+        # A file of an older memoryd is brought up to date by the consumer that is to be started.
+        try:
+            open_queue_reader(paths).close()
+        except DiskFull:
+            raise
+        except Unavailable:
+            return
 
 
 def start_all(paths: HomePaths, environment: Mapping[str, str]) -> list[tuple[Program, int, bool]]:

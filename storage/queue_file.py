@@ -223,7 +223,9 @@ def open_queue_reader(paths: HomePaths) -> apsw.Connection:
     try:
         with translated(paths.queue.name):
             if not _is_current(db):
-                raise Unavailable("curation.sqlite: not ready yet; a worker or a hook makes it")
+                raise Unavailable(
+                    "curation.sqlite: not up to date yet: the consumer sees to it (ops start)"
+                )
     except BaseException:
         db.close()
         raise

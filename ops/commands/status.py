@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from storage.authority.port import Container
 from storage.authority.reads import Stats
 from storage.budget import BudgetView
 from storage.circuits import CircuitView
+from storage.errors import Unavailable
 from storage.jobs import JobKind, JobState, JobView
 from storage.records import JsonValue
 
@@ -61,6 +62,8 @@ class Background:
     circuits: tuple[CircuitView, ...]
     consumers: int
     server: bool
+    problem: str = ""
+    """Why the queue cannot be read now."""
 
 
 @click.command()
@@ -101,26 +104,35 @@ def _memory(invocation: Invocation, project: Project) -> Memory:
 
 
 def _background(invocation: Invocation, project: Project) -> Background:
-    from storage.queue_views import counts, last_successes, list_jobs, oldest_ready_age_ms, pauses
-
     consumers = len(consumer_pids(invocation.paths))
     server = server_answers(invocation.paths)
+    unread = Background(
+        jobs=dict.fromkeys(JobState, 0),
+        own=(),
+        oldest_ms=0,
+        last_sync_at=None,
+        budget=None,
+        paused=(),
+        circuits=(),
+        consumers=consumers,
+        server=server,
+    )
     if not invocation.paths.queue.exists():
-        return Background(
-            jobs=dict.fromkeys(JobState, 0),
-            own=(),
-            oldest_ms=0,
-            last_sync_at=None,
-            budget=None,
-            paused=(),
-            circuits=(),
-            consumers=consumers,
-            server=server,
-        )
+        return unread
+    try:
+        return _read_queue(invocation, project, unread)
+    except Unavailable as problem:
+        return replace(unread, problem=str(problem))
+
+
+def _read_queue(invocation: Invocation, project: Project, unread: Background) -> Background:
+    from storage.queue_views import counts, last_successes, list_jobs, oldest_ready_age_ms, pauses
+
     with queue_reader(invocation) as db:
         listed = list_jobs(db, project=project.binding.project_id, limit=MOST)
         shown = {JobState.AVAILABLE, JobState.LEASED, JobState.DEAD}
-        return Background(
+        return replace(
+            unread,
             jobs=counts(db),
             own=tuple(job for job in listed if job.state in shown),
             oldest_ms=oldest_ready_age_ms(db, invocation.clock.now_ms()),
@@ -128,8 +140,6 @@ def _background(invocation: Invocation, project: Project) -> Background:
             budget=budget_today(invocation),
             paused=tuple(pauses(db)),
             circuits=tuple(circuits.views(db)),
-            consumers=consumers,
-            server=server,
         )
 
 
@@ -161,6 +171,8 @@ def _memory_rows(memory: Memory, now: int) -> Rows:
 def _work_rows(memory: Memory, background: Background, now: int) -> Rows:
     if memory.waiting:
         yield ("waiting", backlog_line(memory.waiting, runs=background.consumers > 0))
+    if background.problem:
+        yield ("queue", styled(background.problem, "yellow"))
     yield ("queued", "; ".join(_own_work(background.own, told=memory.stats.deferred > 0)))
     jobs = background.jobs
     everywhere = f"{jobs[JobState.AVAILABLE]:,} waiting, {jobs[JobState.LEASED]:,} running"
@@ -255,6 +267,7 @@ def _json(invocation: Invocation, memory: Memory, background: Background) -> dic
             }
             for view in background.circuits
         ],
+        "queue_problem": background.problem or None,
         "consumers": background.consumers,
         "server": background.server,
     }

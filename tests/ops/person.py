@@ -41,7 +41,3 @@ class Typist:
         _, out, _ = self.types(*words, "--json")
         found: dict[str, Any] = json.loads(out)
         return found
-
-    def heard(self) -> str:
-        """What was said on standard output since the last look."""
-        return self._capsys.readouterr().out

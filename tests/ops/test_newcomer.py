@@ -7,14 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from ops import nearby
 from ops.cli import main
 from ops.exits import Exit
 from ops.ids import chosen, shortened_to
+from ops.services import require_ground
 from storage.atomic import append_line
 from storage.authority import open_authority
 from storage.clock import DAY_MS, SystemClock
@@ -379,18 +382,16 @@ def test_removing_a_host_leaves_no_folder_that_was_made_for_it(
     assert [str(path.relative_to(user)) for path in user.rglob("*")] == [".claude"]
 
 
-def test_doctor_looks_at_the_folder_above_too(person: Typist) -> None:
-    """Others may not write into the home's root; seeing its names is a warning."""
-    person.paths.home.chmod(0o755)
-    seen = _root(person)
-    person.paths.home.chmod(0o770)
-    written = _root(person)
+def test_a_queue_of_an_older_memoryd_does_not_hide_the_memory(person: Typist) -> None:
+    """Between an update and the next start, status shows what it can and says what to do."""
+    with closing(apsw.Connection(str(person.paths.queue))) as db:
+        db.pragma("user_version", 1)
 
-    assert seen == "warn"
-    assert written == "fail"
+    code, out, _ = person.types("status")
+    queue = person.types("queue")
+    require_ground(person.paths, {})
 
-
-def _root(person: Typist) -> str:
-    main(["doctor", "--json", "--home", str(person.paths.home)])
-    answer = json.loads(person.heard())
-    return next(str(c["verdict"]) for c in answer["checks"] if c["name"] == "home root")
+    assert code == Exit.OK
+    assert "2 facts" in out
+    assert "not up to date yet: the consumer sees to it (ops start)" in out
+    assert (queue[0], "ops start" in queue[2]) == (Exit.NOT_READY, True)
