@@ -9,6 +9,7 @@ until stronger evidence says the same.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ MAX_FACTS: Final = 12
 MAX_STATEMENT_CHARS: Final = 500
 MAX_EXCERPT_CHARS: Final = 500
 MIN_EXCERPT_CHARS: Final = 8
+_JSON: Final = json.JSONDecoder()
+_FACTS: Final = re.compile(r'\{\s*"facts"\s*:\s*\[\s*')
+_COMMA: Final = re.compile(r"\s*,\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ def read_with_model(
     try:
         answer = parse_answer(completion.text)
     except Invalid:
+        answer = whole_facts(completion.text)
         dropped["unreadable_answer"] += 1
-        return Reading((), dropped)
     found: list[ModelFact] = []
     by_number = {line.number: line for line in shown}
     for item in answer[:MAX_FACTS]:
@@ -143,6 +147,24 @@ def parse_answer(text: str) -> Sequence[JsonValue]:
     if not isinstance(facts, list):
         raise Invalid("the answer has no list of facts")
     return facts
+
+
+def whole_facts(text: str) -> Sequence[JsonValue]:
+    """The facts that stand whole at the start of a broken list: an answer cut off was paid for."""
+    opened = _FACTS.search(text[:MAX_ANSWER_CHARS])
+    found: list[JsonValue] = []
+    at = opened.end() if opened else len(text)
+    while at < min(len(text), MAX_ANSWER_CHARS):
+        try:
+            item, at = _JSON.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        found.append(item)
+        gap = _COMMA.match(text, at)
+        if gap is None:
+            break
+        at = gap.end()
+    return found
 
 
 def _checked(item: JsonValue, shown: Mapping[int, Shown]) -> tuple[ModelFact | None, str]:

@@ -57,9 +57,7 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         waiting = bool(reads.deferred())
     again = analyze_job(context.project, adapter_name, locator, reader)
     if repeated:
-        # The commit is there and only its acknowledgement was lost: enqueue what it may have asked.
-        more = (again,) if has_news(cursor) else ()
-        return Finished(successors=(*more, *_follow_ups(context, waiting)), note="was applied")
+        return _was_applied(context, again, cursor, waiting=waiting)
     try:
         window = adapter.read(cursor, limit=WINDOW_BYTES if reader == RULES else MODEL_WINDOW_BYTES)
     except SourceUnavailable as cause:
@@ -79,6 +77,8 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         return intake, [*intake.drafts, payloads.source_advanced(after)]
 
     intake = commit(context, authority, build)
+    if intake is None:
+        return _was_applied(context, again, after, waiting=True)
     return Finished(
         successors=(
             *((again,) if window.more else ()),
@@ -95,6 +95,14 @@ class _Lesson:
     after: SourceCursor
     teach: Callable[[Intake], None]
     passed_over: Counter[str]
+
+
+def _was_applied(
+    context: Context, again: JobSpec, cursor: SourceCursor, *, waiting: bool
+) -> Finished:
+    """The commit is there and only its acknowledgement was lost: ask for what it may have asked."""
+    more = (again,) if has_news(cursor) else ()
+    return Finished(successors=(*more, *_follow_ups(context, waiting)), note="was applied")
 
 
 def _arguments(args: Mapping[str, JsonValue]) -> tuple[str, str, str]:

@@ -29,8 +29,11 @@ def commit(
     context: Context,
     authority: Authority,
     build: Callable[[Reads], tuple[T, Sequence[EventDraft]]],
-) -> T:
+) -> T | None:
     """What `build` gave with the drafts that were committed; no drafts, no commit.
+
+    None when an earlier run of this job committed already and only its acknowledgement was lost:
+    nothing changes again, and the caller still owes the successors.
 
     Raises:
         Stale: the authority kept moving.
@@ -40,6 +43,8 @@ def commit(
     for _ in range(ATTEMPTS):
         seen = authority.generation()
         with authority.read() as reads:
+            if reads.is_applied(context.lease.stamp.job_id):
+                return None
             result, drafts = build(reads)
         if not drafts:
             return result
@@ -51,14 +56,14 @@ def commit(
 
         context.lease.check()
         try:
-            _append(context, authority, drafts, guard)
+            applied = _append(context, authority, drafts, guard)
         except Moved:
             continue
         except Invalid:
             if authority.generation() == seen:
                 raise
             continue
-        return result
+        return result if applied else None
     raise Moved
 
 
@@ -67,7 +72,7 @@ def _append(
     authority: Authority,
     drafts: Sequence[EventDraft],
     guard: Callable[[], None],
-) -> None:
+) -> bool:
     before, started = authority.container, context.clock.boot_ms()
     done = authority.append(drafts, stamp=context.lease.stamp, guard=guard)
     took = context.clock.boot_ms() - started
@@ -80,3 +85,4 @@ def _append(
             events=done.events,
             duration_ms=took,
         )
+    return done.applied

@@ -50,13 +50,16 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         plan = _plan(reads, rows)
         return (len(rows), plan), list(_drafts(reads, plan, now))
 
-    count, plan = commit(context, authority, build)
-    if not plan.folds and not plan.reviews:
-        return Finished(note=f"{count} facts, nothing to fold")
-    full = len(plan.folds) + len(plan.reviews) >= BATCH
     again = JobSpec(
         kind=JobKind.CONSOLIDATE, project=context.project, priority=Priority.MAINTENANCE
     )
+    done = commit(context, authority, build)
+    if done is None:
+        return Finished(successors=(again,), note="was applied")
+    count, plan = done
+    if not plan.folds and not plan.reviews:
+        return Finished(note=f"{count} facts, nothing to fold")
+    full = len(plan.folds) + len(plan.reviews) >= BATCH
     return Finished(
         successors=(again,) if full else (),
         note=f"{len(plan.folds)} folded, {len(plan.reviews)} proposed for review",

@@ -34,10 +34,12 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         return len(gone), [payloads.gc_compacted(facts=gone)] if gone else []
 
     count = commit(context, authority, build)
+    more = JobSpec(kind=JobKind.GC, project=context.project, priority=Priority.MAINTENANCE)
+    if count is None:
+        return Finished(successors=(more,), note="was applied")
     if not count:
         return Finished(note="nothing to forget")
-    successors: tuple[JobSpec, ...] = ()
-    if count == BATCH:
-        more = JobSpec(kind=JobKind.GC, project=context.project, priority=Priority.MAINTENANCE)
-        successors = (more,)
-    return Finished(successors=successors, note=f"{count} ended facts left the search index")
+    return Finished(
+        successors=(more,) if count == BATCH else (),
+        note=f"{count} ended facts left the search index",
+    )

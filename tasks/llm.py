@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -19,7 +20,14 @@ from retrieval.endpoint import Answer, Endpoint
 from storage.budget import BudgetLedger, Reservation, Usage
 from storage.circuits import Breaker, Trouble
 from storage.config import ModelSettings
-from storage.errors import ConfigError, Invalid, MissingModel, ModelUnavailable, QuotaSpent
+from storage.errors import (
+    ConfigError,
+    Invalid,
+    MemorydError,
+    MissingModel,
+    ModelUnavailable,
+    QuotaSpent,
+)
 from storage.log import get_logger
 from storage.records import JsonValue
 
@@ -152,13 +160,15 @@ class BudgetedModel:
         except BaseException as cause:
             # It may have reached the provider: charged as if it had used all it was allowed.
             self._settle(reservation, None)
-            self._note_failure(cause)
+            with suppress(MemorydError):
+                self._note_failure(cause)
             raise
         self._settle(reservation, completion.usage)
         get_logger().info(
             "model.called", model=self.name, duration_ms=int((time.monotonic() - started) * 1_000)
         )
-        self._note_success()
+        with suppress(MemorydError):
+            self._note_success()
         return completion
 
     def _reserve(self, tokens: int) -> Reservation:
@@ -175,7 +185,12 @@ class BudgetedModel:
         return reservation
 
     def _settle(self, reservation: Reservation, usage: Usage | None) -> None:
-        self._ledger.settle(reservation, usage)
+        try:
+            self._ledger.settle(reservation, usage)
+        except MemorydError:
+            # The hold stays, which costs budget; it must not cost the answer that was paid for, or
+            # hide why there is none.
+            return
         used = reservation.tokens if usage is None else usage.total
         get_logger().info("budget.settled", model=self.name, tokens=used)
 

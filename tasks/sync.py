@@ -23,7 +23,8 @@ from tasks.sources.transcript import has_news
 RULES: Final = "rules"
 MODEL: Final = "model"
 MAX_JOBS: Final = 2_000
-"""Bounds one transaction; the next sync finds the rest."""
+"""Bounds one transaction; another sync finds the rest."""
+AGAIN_MS: Final = 60_000
 
 
 def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
@@ -36,6 +37,7 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     jobs: list[JobSpec] = []
     folders: dict[str, bool] = {}
     seen = named = 0
+    full = False
     for adapter in found.values():
         for locator in adapter.discover():
             seen += 1
@@ -51,10 +53,17 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
                     continue
                 name = cursor_name(adapter.name, reader)
                 cursor = cursors.get((name, locator), fresh_cursor(name, locator))
-                if has_news(cursor) and len(jobs) < MAX_JOBS:
+                if full or not has_news(cursor):
+                    continue
+                full = len(jobs) >= MAX_JOBS
+                if not full:
                     jobs.append(analyze_job(context.project, adapter.name, locator, reader))
     note = f"{seen} sources, {len(jobs)} with news"
     note += f", {named} left alone: a credential in the name" if named else ""
+    if full:
+        # What was left out still has news, and nothing else may ever ask for it.
+        at = context.clock.now_ms() + AGAIN_MS
+        jobs.append(JobSpec(kind=JobKind.SYNC, project=context.project, run_at=at))
     return Finished(successors=tuple(jobs), note=note)
 
 

@@ -43,11 +43,17 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     authority = context.open_authority()
     with authority.read() as reads:
         waiting = {item.statement_id: item for item in reads.deferred()}
+        repeated = reads.is_applied(context.lease.stamp.job_id)
     wanted = args.get("statement")
     if wanted is None:
         groups = {_group(item): item for item in waiting.values()}
         jobs = [_job(context, item) for item in list(groups.values())[:MAX_JOBS]]
         return Finished(successors=tuple(jobs), note=f"{len(waiting)} waiting")
+    embed = JobSpec(kind=JobKind.EMBED, project=context.project)
+    vectors = (embed,) if context.settings.encoder.provider != "none" else ()
+    if repeated:
+        # The commit is there and only its acknowledgement was lost.
+        return Finished(successors=vectors, note="was applied")
     statement = waiting.get(str(wanted))
     if statement is None:
         return Finished(note="not waiting any more")
@@ -76,9 +82,7 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
         return len(same), [*intake.drafts, *released]
 
     count = commit(context, authority, build)
-    embed = JobSpec(kind=JobKind.EMBED, project=context.project)
-    wants = context.settings.encoder.provider != "none"
-    return Finished(successors=(embed,) if wants else (), note=f"{count} released")
+    return Finished(successors=vectors, note=f"{count or 0} released")
 
 
 def translation(model: LanguageModel, original: str, *, limit: int) -> RedactedText:

@@ -313,6 +313,21 @@ def test_a_crash_after_the_commit_repeats_nothing(world: World) -> None:
     assert len(world.facts()) == 1
 
 
+def test_more_sources_than_one_sync_may_name_are_named_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync that left some out asks for another one, a while later."""
+    monkeypatch.setattr(sync, "MAX_JOBS", 1)
+    for name in ("a", "b", "c"):
+        _pi(world, "Never push to main.", name=f"{name}.jsonl")
+
+    first, *rest = sync.run(world.context(), {}).successors
+
+    assert first.kind is JobKind.ANALYZE
+    assert [spec.kind for spec in rest] == [JobKind.SYNC]
+    assert rest[0].run_at == world.clock.now_ms() + sync.AGAIN_MS
+
+
 def test_a_source_that_changes_while_it_is_read_publishes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,6 +85,40 @@ def test_a_rule_learnt_meanwhile_ends_the_older_statement(world: World) -> None:
     commit(world.context(), world.authority, build)
 
     assert world.current() == {"Use pnpm, not npm."}
+
+
+def test_a_job_that_committed_before_commits_nothing_more(world: World) -> None:
+    """Run again after a lost acknowledgement, whatever it would now decide: None, no effect."""
+    context = world.context("same")
+
+    def build(statement: str, at: int) -> Callable[[Reads], tuple[str, Sequence[EventDraft]]]:
+        def built(reads: Reads) -> tuple[str, Sequence[EventDraft]]:
+            intake = Intake(reads, world.project, world.clock.now_ms())
+            intake.add(_proposal(statement, at=at))
+            return statement, intake.drafts
+
+        return built
+
+    first = commit(context, world.authority, build("Never push to main", 5))
+    again = commit(context, world.authority, build("Use pnpm, not npm.", 6))
+
+    assert (first, again) == ("Never push to main", None)
+    assert world.current() == {"Never push to main"}
+
+
+def test_what_a_twin_committed_between_look_and_commit_is_no_result_of_ours(world: World) -> None:
+    """The stamp decides under the write lock: a batch that was not applied is not reported."""
+    context = world.context("same")
+
+    def build(reads: Reads) -> tuple[str, Sequence[EventDraft]]:
+        intake = Intake(reads, world.project, world.clock.now_ms())
+        intake.add(_proposal("Never push to main", at=5))
+        if not reads.facts():
+            world.authority.append(intake.drafts, stamp=context.lease.stamp)
+        return "ours", intake.drafts
+
+    assert commit(context, world.authority, build) is None
+    assert len(world.facts()) == 1
 
 
 def test_an_authority_that_never_rests_is_stale(world: World) -> None:

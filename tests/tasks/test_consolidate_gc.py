@@ -163,6 +163,23 @@ def test_collection_works_in_batches(world: World, monkeypatch: pytest.MonkeyPat
         )
     world.clock.advance(gc.KEEP_DAYS * DAY_MS)
 
-    first, second = gc.run(world.context(), {}), gc.run(world.context(), {})
+    first, again = gc.run(world.context("same"), {}), gc.run(world.context("same"), {})
+    second = gc.run(world.context(), {})
 
-    assert [len(first.successors), len(second.successors)] == [1, 0]
+    assert [len(done.successors) for done in (first, again, second)] == [1, 1, 0]
+    assert again.note == "was applied"
+
+
+def test_a_repeated_consolidation_still_asks_for_the_rest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between its commit and its acknowledgement, a job must not end the chain."""
+    monkeypatch.setattr(consolidate, "BATCH", 1)
+    for number in range(4):
+        _record(world, str(number), "Berth seven is closed in winter" + "." * number)
+
+    first = consolidate.run(world.context("same"), {})
+    again = consolidate.run(world.context("same"), {})
+
+    assert [len(first.successors), len(again.successors)] == [1, 1]
+    assert again.note == "was applied"

@@ -20,6 +20,7 @@ from storage.circuits import Breaker
 from storage.config import BudgetSettings, ModelSettings
 from storage.errors import (
     BudgetExhausted,
+    Busy,
     ConfigError,
     Invalid,
     MemorydError,
@@ -28,7 +29,7 @@ from storage.errors import (
 )
 from storage.paths import HomePaths
 from storage.queue import JobQueue, open_queue
-from tasks.analyst_model import bundle, parse_answer, read_with_model
+from tasks.analyst_model import bundle, parse_answer, read_with_model, whole_facts
 from tasks.llm import LanguageModel, Purpose, budgeted_model, upper_bound
 from tasks.sources import AssistantMessage, Record, ToolResult, UserMessage
 from tests.learning import ScriptedModel
@@ -205,6 +206,24 @@ def test_an_answer_without_usage_costs_its_bound(server: _Server, ledger: Budget
     assert ledger.today().tokens_used == upper_bound("s", "u") + 64
 
 
+def test_a_ledger_that_cannot_be_written_costs_budget_and_no_answer(
+    server: _Server, ledger: BudgetLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was paid for is handed on; its hold stays, so nothing is spent twice."""
+
+    def busy(*_: object) -> None:
+        raise Busy
+
+    server.replies = [_answer("fine"), (500, b"{}")]
+    model = _model(server, ledger)
+    monkeypatch.setattr(ledger, "settle", busy)
+
+    assert model.complete("s", "u", max_output_tokens=64).text == "fine"
+    with pytest.raises(ModelUnavailable):
+        model.complete("s", "u", max_output_tokens=64)
+    assert ledger.today().calls_held == 2
+
+
 def test_a_cut_answer_says_so(server: _Server, ledger: BudgetLedger) -> None:
     """A finish reason of `length` marks the completion truncated."""
     cut = [{"message": {"content": "half"}, "finish_reason": "length"}]
@@ -318,6 +337,18 @@ def test_an_unreadable_answer_is_counted_and_teaches_nothing() -> None:
     reading = read_with_model(model, _heard(*TALK), max_chars=9_000, max_output_tokens=99)
 
     assert (reading.facts, reading.dropped) == ((), {"unreadable_answer": 1})
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40])
+def test_the_whole_facts_of_a_cut_answer_count(cut: int) -> None:
+    """Cut off at the output limit, an answer loses its last fact, not those before it."""
+    text = json.dumps({"facts": [_fact(), _fact(statement="The berths API runs on port 5544.")]})
+
+    (first, *_) = whole_facts(text[:-cut])
+
+    assert first == _fact()
+    assert len(whole_facts(text[:-cut])) == (1 if cut == 40 else 2)
+    assert whole_facts("The facts are: none") == []
 
 
 def test_a_fenced_answer_is_read_and_other_json_refused() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from storage.config import EncoderSettings
 from storage.errors import MissingModel, ModelUnavailable
 from storage.jobs import JobKind
 from storage.records import fact_id
@@ -59,6 +61,22 @@ def test_one_answer_serves_everybody_who_said_it(world: World) -> None:
     (fact,) = world.facts()
     assert fact.fact_id == fact_id(world.project, fact.kind, SAID)
     assert fact.tags["lang"] == "es"
+
+
+def test_a_repeated_translation_asks_for_its_vectors_and_for_no_second_answer(
+    world: World,
+) -> None:
+    """Killed between its commit and its acknowledgement, it still owes the vectors."""
+    model = world.with_model(ENGLISH)
+    world.settings = replace(world.settings, encoder=EncoderSettings(provider="hash"))
+    (job,) = translate.run(world.context(), {}).successors
+
+    first = translate.run(world.context("same"), job.args)
+    again = translate.run(world.context("same"), job.args)
+
+    assert again.successors == first.successors
+    assert [spec.kind for spec in again.successors] == [JobKind.EMBED]
+    assert len(model.asked) == 1
 
 
 def test_a_translated_statement_that_is_said_again_is_only_quoted_again(world: World) -> None:
