@@ -223,12 +223,9 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
     def enqueue(self, task: Any) -> Any:
         if isinstance(task, KindTask):
             fields = dict(task.kwargs)
-            spec = JobSpec(
-                kind=task.job_kind,
-                project=ProjectId(str(fields.pop("project", ""))),
-                subject=str(fields.pop("subject", "")),
-                args=fields,
-            )
+            project = ProjectId(str(fields.pop("project", "")))
+            subject = str(fields.pop("subject", ""))
+            spec = JobSpec(kind=task.job_kind, project=project, subject=subject, args=fields)
             return self.engine.queue.enqueue([spec])[0]
         if getattr(task, "eta", None) is not None:
             # One row with its time, instead of Huey's hops from queue to schedule and back.
@@ -288,8 +285,8 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
         return not self.storage.holds_nothing() and bool(super().delete(key))
 
     def _get_timestamp(self) -> datetime:
-        moment = datetime.fromtimestamp(self.engine.queue.clock.now_ms() / 1000, UTC)
-        return moment.replace(tzinfo=None)
+        now = self.engine.queue.clock.now_ms() / 1000
+        return datetime.fromtimestamp(now, UTC).replace(tzinfo=None)
 
     def _run_post_execute(self, task: Any, task_value: Any, exception: Exception | None) -> None:
         run = self.storage.current()
@@ -359,6 +356,8 @@ class LeasedConsumer(Consumer):  # type: ignore[misc]  # huey has no types
         self._once = once
 
     def start(self) -> None:
+        # Huey sets them last: a TERM until then would kill what has just said that it is ready.
+        self._set_signal_handlers()
         self.huey.engine.start(self.workers)
         super().start()
 

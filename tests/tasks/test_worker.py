@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -161,3 +162,18 @@ def test_importing_the_worker_opens_nothing(home: Path) -> None:
     assert done.stdout.strip() == "[] True"
     with pytest.raises(AttributeError):
         _ = worker.no_such_name
+
+
+def test_a_worker_that_says_ready_can_be_told_to_stop(home: Path, tmp_path: Path) -> None:
+    """A TERM in the very moment of its readiness is a polite stop, not a death."""
+    told = tmp_path / "notify"
+    environment = {**os.environ, "PI_MEMORY_HOME": str(home), "NOTIFY_SOCKET": str(told)}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(told))
+        manager.settimeout(30)
+        for _ in range(5):
+            process = subprocess.Popen(OURS, cwd=ROOT, env=environment)
+            assert manager.recv(200).startswith(b"READY=1")
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(200).startswith(b"STOPPING=1")
+            assert process.wait(30) == 0
