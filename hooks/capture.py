@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,7 @@ from hooks.events import (
 from storage import session_log
 from storage.activity import Activity
 from storage.clock import Clock
-from storage.errors import Busy, Corrupt, Unavailable
+from storage.errors import Busy, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.names import opaque
 from storage.outcomes import EDIT_TOOLS, SHELL_TOOLS, Attempt, Outcomes, attempt_of
@@ -33,18 +33,10 @@ from storage.projects import lookup
 from storage.records import FactKind, JsonValue, ProjectId
 from storage.session_log import Entry, Proved, Said
 from storage.spool import Entry as Accepted
-from storage.staging import MAX_SAID, Line, Staged, Staging, left_behind
+from storage.staging import MAX_SAID, Line, Staged, Staging, left_behind, of_session
 from tasks import triggers
 
 LEFT_BEHIND_MS: Final = 6 * 3_600_000
-
-
-@dataclass(slots=True)
-class _Flushed:
-    """What one flush wrote."""
-
-    said: int = 0
-    proved: int = 0
 
 
 class Capture:
@@ -100,7 +92,7 @@ class Capture:
             for said in declarations(event.prompt)
         ]
         if lines:
-            self._staging(event).stage(project, lines[:MAX_SAID])
+            self._staging(project, event).stage(lines[:MAX_SAID])
 
     def _tool(self, project: ProjectId, event: ToolFinished) -> None:
         tool = event.tool.lower()
@@ -115,47 +107,60 @@ class Capture:
             line=0,
             at=self._clock.now_ms(),
         )
-        self._staging(event).stage(project, [_tool_line(attempt)])
+        self._staging(project, event).stage([_tool_line(attempt)])
 
     def _turn(self, project: ProjectId, event: TurnEnded) -> None:
-        flushed = self._flush(event.host, event.session_id)
-        counted = Activity(
-            turns=1 if event.settled else 0,
-            tokens=event.tokens or 0,
-            inserts=flushed.said + flushed.proved,
-        )
-        self._tell(project, counted, urgent=flushed.said > 0)
+        counted = Activity(turns=1 if event.settled else 0, tokens=event.tokens or 0)
+        self._write_down(event, project, counted)
 
     def _end(self, project: ProjectId, event: SessionEnded) -> None:
-        flushed = self._flush(event.host, event.session_id)
-        Staging(self._paths, event.host, event.session_id).drop()
-        counted = Activity(inserts=flushed.said + flushed.proved)
-        self._tell(project, counted, urgent=flushed.said > 0, ended=True)
+        self._write_down(event, project, Activity(), ended=True)
+
+    def _write_down(
+        self,
+        event: TurnEnded | SessionEnded,
+        project: ProjectId,
+        counted: Activity,
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Flush what the session staged, wherever it was; the event counts where it happened."""
+        told = False
+        for staging in of_session(self._paths, event.host, event.session_id):
+            here = staging.project == project
+            told = told or here
+            self._flush(staging, counted if here else Activity(), last=ended, ended=ended and here)
+        if not told:
+            self._tell(project, counted, urgent=False, ended=ended)
 
     def _sweep(self) -> None:
         """Save what sessions left that were killed between two turns."""
         now = self._clock.now_ms()
-        for host, session in left_behind(self._paths, now=now, older_than_ms=LEFT_BEHIND_MS):
+        for staging in left_behind(self._paths, now=now, older_than_ms=LEFT_BEHIND_MS):
             with suppress(Busy, Unavailable):
-                self._flush(host, session)
-                Staging(self._paths, host, session).drop()
+                self._flush(staging, Activity(), last=True)
 
-    def _flush(self, host: str, session_id: str) -> _Flushed:
-        flushed = _Flushed()
+    def _flush(
+        self, staging: Staging, counted: Activity, *, last: bool, ended: bool = False
+    ) -> None:
+        """Write down what is staged, durably; then say so to the queue."""
+        said = proved = 0
 
         def take(staged: Staged) -> tuple[JsonValue, Sequence[str]]:
+            nonlocal said, proved
             outcomes = Outcomes.resume(staged.carried)
             entries = [
                 entry for entry in _entries(staged, outcomes) if entry.key not in staged.logged
             ]
             project = self._paths.project(staged.project)
             session_log.append(project, entries, self._clock.now_ms())
-            flushed.said = sum(isinstance(entry, Said) for entry in entries)
-            flushed.proved = len(entries) - flushed.said
+            said = sum(isinstance(entry, Said) for entry in entries)
+            proved = len(entries) - said
             return outcomes.carry(), [entry.key for entry in entries]
 
-        Staging(self._paths, host, session_id).flush(take)
-        return flushed
+        staging.flush(take, last=last)
+        counted = replace(counted, inserts=said + proved)
+        self._tell(staging.project, counted, urgent=said > 0, ended=ended)
 
     def _tell(
         self, project: ProjectId, counted: Activity, *, urgent: bool, ended: bool = False
@@ -168,20 +173,10 @@ class Capture:
             priority = Priority.INTERACTIVE if urgent else Priority.BULK
             specs = (JobSpec(kind=JobKind.SYNC, project=project, priority=priority),)
         entry = Accepted(project=project, counted=counted, specs=specs)
-        try:
-            queue = triggers.open_for_hook(self._paths, self._clock)
-        except (Busy, Unavailable, Corrupt):
-            triggers.spooled(self._paths, self._clock, entry)
-            return
-        try:
-            queue.accept(entry)
-        except Busy:
-            triggers.spooled(self._paths, self._clock, entry)
-        finally:
-            queue.close()
+        triggers.accepted(self._paths, self._clock, entry)
 
-    def _staging(self, event: PromptSubmitted | ToolFinished) -> Staging:
-        return Staging(self._paths, event.host, event.session_id)
+    def _staging(self, project: ProjectId, event: PromptSubmitted | ToolFinished) -> Staging:
+        return Staging(self._paths, event.host, event.session_id, project)
 
 
 def _without_credentials(event: HookEvent) -> HookEvent:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from storage import session_log
+from storage.activity import Activity
 from storage.clock import Clock
 from storage.declarations import explicit
 from storage.errors import Refused
 from storage.paths import HomePaths
 from storage.records import FactKind, ProjectId
 from storage.session_log import Said
+from storage.spool import Entry
 from tasks import triggers
 
 HOST = "cli"
@@ -27,7 +29,7 @@ def remember(
 
     Raises:
         Refused: too short or too long to be a statement, or it holds something like a credential.
-        Unavailable: the log cannot be written.
+        Unavailable: the log cannot be written, or neither the queue nor its spool.
     """
     declared = explicit(text)
     if declared is None:
@@ -44,10 +46,8 @@ def remember(
         at=now,
     )
     session_log.append(paths.project(project), [said], now)
-    queue = triggers.open_for_hook(paths, clock)
-    try:
-        triggers.observed(queue, project, 1)
-        triggers.requested(queue, project)
-    finally:
-        queue.close()
+    asked = Entry(
+        project=project, counted=Activity(inserts=1), specs=(triggers.urgent_sync(project),)
+    )
+    triggers.accepted(paths, clock, asked)
     return said.kind

@@ -1,9 +1,10 @@
-"""What a session has shown since its last turn: one small private file per session.
+"""What a session has shown of a project since its last turn: one small private file for each pair.
 
-Owns `<home>/pi-memory/staging/<digest of host and session>.jsonl`. Hooks are short-lived processes
-and several may run at once, so staging is appended under a lock and taken away whole at the end of
-a turn; it survives a killed process, not a power cut. Holds redacted text only, the newest 64 tool
-results at most; it dies with the session, and whatever an ended session left behind is found again.
+Owns `<home>/pi-memory/staging/<digest of host and session>-<digest of project>.jsonl`: a session
+may walk from one project into another, and what it says there is said there. Hooks are short-lived
+processes and several may run at once, so staging is appended under a lock and taken away whole at
+the end of a turn; it survives a killed process, not a power cut. Holds redacted text only, the
+newest 64 tool results at most; it dies with the session, and whatever a killed one left is found.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from storage.atomic import NOFOLLOW, file_lock
@@ -45,15 +47,19 @@ class Staged:
 
 
 class Staging:
-    """The staging file of one session."""
+    """The staging file of one session in one project."""
 
-    def __init__(self, paths: HomePaths, host: str, session_id: str) -> None:
-        self._folder = paths.shared / "staging"
-        self._path = self._folder / f"{digest_of(host, session_id)[:32]}.jsonl"
+    def __init__(self, paths: HomePaths, host: str, session_id: str, project: ProjectId) -> None:
+        session = _session(host, session_id)
+        self._folder = _folder(paths)
+        self._path = self._folder / f"{session}-{digest_of(project)[:16]}.jsonl"
+        # Never deleted, so nobody can hold one that is gone; sixteen are few, and seldom shared.
+        self._lock = self._folder / f"{session[0]}.lock"
         self._host = host
         self._session_id = session_id
+        self.project = project
 
-    def stage(self, project: ProjectId, lines: Sequence[Line]) -> None:
+    def stage(self, lines: Sequence[Line]) -> None:
         """Append lines (`{"t": "said" | "tool", ...}`).
 
         Raises:
@@ -61,15 +67,18 @@ class Staging:
         """
         with self._locked():
             if not self._path.exists():
-                lines = [self._head(project, None, ()), *lines]
+                lines = [self._head(None, ()), *lines]
             elif self._path.lstat().st_size > MAX_BYTES:
                 self._write(_newest(_parse(self._path.read_bytes())))
             self._append(lines)
 
-    def flush(self, take: Callable[[Staged], tuple[JsonValue, Sequence[str]]]) -> bool:
+    def flush(
+        self, take: Callable[[Staged], tuple[JsonValue, Sequence[str]]], *, last: bool = False
+    ) -> bool:
         """Hand over what is staged; then keep only what `take` returns (carry, keys written).
 
-        What `take` raises leaves the staging as it was. False when nothing is staged.
+        Nothing is kept after the `last` time: the session is over. What `take` raises leaves the
+        staging as it was. False when nothing is staged.
 
         Raises:
             Busy, Unavailable: nothing was handed over.
@@ -82,20 +91,17 @@ class Staging:
                 self._path.unlink(missing_ok=True)
                 return False
             carried, keys = take(staged)
+            if last:
+                self._path.unlink(missing_ok=True)
+                return True
             logged = list(dict.fromkeys([*staged.logged, *keys]))[-MAX_LOGGED:]
-            self._write([self._head(staged.project, carried, logged)])
+            self._write([self._head(carried, logged)])
         return True
 
-    def drop(self) -> None:
-        """The session is over."""
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
-            self._path.with_suffix(".lock").unlink(missing_ok=True)
-
-    def _head(self, project: ProjectId, carried: JsonValue, logged: Sequence[str]) -> Line:
+    def _head(self, carried: JsonValue, logged: Sequence[str]) -> Line:
         return {
             "t": "head",
-            "project": project,
+            "project": self.project,
             "host": self._host,
             "session": self._session_id,
             "carried": carried,
@@ -105,7 +111,7 @@ class Staging:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         private_directory(self._folder)
-        with file_lock(self._path.with_suffix(".lock"), wait_s=LOCK_WAIT_S):
+        with file_lock(self._lock, wait_s=LOCK_WAIT_S):
             try:
                 yield
             except OSError as cause:
@@ -130,17 +136,36 @@ class Staging:
         fresh.replace(self._path)
 
 
-def left_behind(paths: HomePaths, *, now: int, older_than_ms: int) -> list[tuple[str, str]]:
-    """(host, session id) of staging that nobody touched for a while: its session was killed."""
-    folder = paths.shared / "staging"
-    found: list[tuple[str, str]] = []
+def of_session(paths: HomePaths, host: str, session_id: str) -> list[Staging]:
+    """What a session has staged, project by project."""
+    return _found(paths, sorted(_folder(paths).glob(f"{_session(host, session_id)}-*.jsonl")))
+
+
+def left_behind(paths: HomePaths, *, now: int, older_than_ms: int) -> list[Staging]:
+    """Staging that nobody touched for a while: its session was killed."""
+    before_ns = (now - older_than_ms + 1) * 1_000_000
     with suppress(OSError):
-        for path in sorted(folder.glob("*.jsonl")):
-            if now - path.stat().st_mtime_ns // 1_000_000 >= older_than_ms:
-                staged = _staged(_parse(path.read_bytes()))
-                if staged is not None:
-                    found.append((staged.host, staged.session_id))
+        files = sorted(_folder(paths).glob("*.jsonl"))
+        return _found(paths, [path for path in files if path.stat().st_mtime_ns < before_ns])
+    return []
+
+
+def _found(paths: HomePaths, files: Sequence[Path]) -> list[Staging]:
+    found: list[Staging] = []
+    for path in files:
+        with suppress(OSError):
+            staged = _staged(_parse(path.read_bytes()))
+            if staged is not None:
+                found.append(Staging(paths, staged.host, staged.session_id, staged.project))
     return found
+
+
+def _folder(paths: HomePaths) -> Path:
+    return paths.shared / "staging"
+
+
+def _session(host: str, session_id: str) -> str:
+    return digest_of(host, session_id)[:32]
 
 
 def _parse(data: bytes) -> list[Line]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from storage import spool
 from storage.activity import Activity
 from storage.clock import Clock
-from storage.errors import Busy
+from storage.errors import Busy, Corrupt, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.paths import HomePaths
 from storage.queue import JobQueue, open_queue
@@ -48,8 +48,23 @@ def session_ended(queue: JobQueue, project: ProjectId) -> int:
 
 def requested(queue: JobQueue, project: ProjectId) -> int:
     """A sync at once, before other work: a person asked for it, or stated a correction."""
-    spec = replace(_sync(project), priority=Priority.INTERACTIVE)
-    return _accept(queue, Entry(project=project, specs=(spec,)))
+    return _accept(queue, Entry(project=project, specs=(urgent_sync(project),)))
+
+
+def accepted(paths: HomePaths, clock: Clock, entry: Entry) -> None:
+    """Take an entry into the queue, or onto the spool when the queue cannot be used now.
+
+    Raises:
+        Unavailable: neither can be written.
+    """
+    try:
+        queue = open_for_hook(paths, clock)
+        try:
+            queue.accept(entry)
+        finally:
+            queue.close()
+    except (Busy, Unavailable, Corrupt):
+        spooled(paths, clock, entry)
 
 
 def spooled(paths: HomePaths, clock: Clock, entry: Entry) -> None:
@@ -59,6 +74,11 @@ def spooled(paths: HomePaths, clock: Clock, entry: Entry) -> None:
         Unavailable: the spool folder cannot be written.
     """
     spool.append(paths, entry, clock.now_ms())
+
+
+def urgent_sync(project: ProjectId) -> JobSpec:
+    """The sync of somebody who waits for what it finds."""
+    return replace(_sync(project), priority=Priority.INTERACTIVE)
 
 
 def _sync(project: ProjectId) -> JobSpec:

@@ -20,6 +20,7 @@ from hooks.events import (
 )
 from hooks.record import remember
 from storage.errors import Refused
+from storage.projects import bind
 from storage.queue import open_queue
 from storage.records import FactKind
 from tests.learning import FAILURE, World
@@ -124,7 +125,7 @@ def test_a_session_that_ends_leaves_no_staging_and_asks_for_a_sync(world: World)
     _handle(world, _prompt(world, SAID), _end(world))
 
     assert len(_log(world)) == 1
-    assert list((world.paths.shared / "staging").iterdir()) == []
+    assert list((world.paths.shared / "staging").glob("*.jsonl")) == []
     assert [kind for kind, _ in _open_syncs(world)] == ["sync"]
 
 
@@ -178,6 +179,47 @@ def test_what_a_killed_session_left_is_saved_by_the_next_one(world: World) -> No
 
     assert len(_log(world)) == 1
     assert list((world.paths.shared / "staging").glob("*.jsonl")) == []
+    assert [kind for kind, _ in _open_syncs(world)] == ["sync"]
+
+
+def test_a_session_that_walks_into_another_project_teaches_each_its_own(
+    world: World, tmp_path: Path
+) -> None:
+    """What is said in a folder belongs to that folder's project, whichever the session began in."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = bind(
+        world.paths, elsewhere, clock=world.clock, settings=world.settings.storage
+    ).project_id
+
+    _handle(
+        world,
+        _prompt(world, SAID),
+        _prompt(world, "Never mock the berths API in this repo.", cwd=str(elsewhere)),
+        _turn(world),
+    )
+
+    here = [line["statement"] for line in _log(world)]
+    folder = world.paths.project(other).session_log
+    there = b"".join(path.read_bytes() for path in folder.glob("*.jsonl"))
+    assert len(here) == 1
+    assert "mock" not in str(here)
+    assert b"Never mock the berths API" in there
+    assert there.count(b"\n") == 1
+
+
+def test_a_queue_that_cannot_be_used_costs_no_acknowledged_word(world: World) -> None:
+    """A damaged queue file: what was said is in the log, and its sync on the spool."""
+    world.paths.queue.parent.mkdir(mode=0o700, exist_ok=True)
+    world.paths.queue.write_bytes(b"no database" * 1_000)
+
+    _handle(world, _prompt(world, SAID), _turn(world))
+    remember(
+        world.paths, world.project, "The staging database lives on port 6543.", clock=world.clock
+    )
+
+    assert len(_log(world)) == 2
+    assert len(list(world.paths.spool.glob("*.json"))) == 2
 
 
 def test_a_remembered_statement_is_on_disk_and_its_sync_is_urgent(world: World) -> None:

@@ -16,10 +16,10 @@ from storage.outcomes import Fixed
 from storage.paths import HomePaths, ProjectPaths
 from storage.records import FactKind, JsonValue, ProjectId
 from storage.session_log import Proved, Said
-from storage.staging import MAX_LOGGED, MAX_TOOLS, Staged, Staging, left_behind
+from storage.staging import MAX_LOGGED, MAX_TOOLS, Staged, Staging, left_behind, of_session
 from tests.support import START_AT
 
-P = ProjectId("p_1")
+P, OTHER = ProjectId("p_1"), ProjectId("p_2")
 DAY = "2027-01-15"
 
 
@@ -129,10 +129,10 @@ def test_a_full_file_goes_on_in_its_next_part(home: Path, monkeypatch: pytest.Mo
 
 def test_staging_keeps_the_newest_results_and_every_statement(home: Path) -> None:
     """Sixty-four tool results at most, in order; statements are not pushed out by them."""
-    staging = Staging(HomePaths(home), "pi", "s")
-    staging.stage(P, [{"t": "said", "n": 0}])
+    staging = Staging(HomePaths(home), "pi", "s", P)
+    staging.stage([{"t": "said", "n": 0}])
     for number in range(MAX_TOOLS + 10):
-        staging.stage(P, [{"t": "tool", "n": number}])
+        staging.stage([{"t": "tool", "n": number}])
 
     staged = _taken(staging)
 
@@ -143,11 +143,11 @@ def test_staging_keeps_the_newest_results_and_every_statement(home: Path) -> Non
 
 def test_a_flush_empties_staging_and_keeps_what_was_written(home: Path) -> None:
     """What is open is carried to the next turn; the keys written are remembered, bounded."""
-    staging = Staging(HomePaths(home), "pi", "s")
-    staging.stage(P, [{"t": "said", "n": 1}])
+    staging = Staging(HomePaths(home), "pi", "s", P)
+    staging.stage([{"t": "said", "n": 1}])
 
     staging.flush(lambda _: (["open"], [f"k{n}" for n in range(MAX_LOGGED + 5)]))
-    staging.stage(P, [{"t": "said", "n": 2}])
+    staging.stage([{"t": "said", "n": 2}])
     staged = _taken(staging)
 
     assert [line["n"] for line in staged.said] == [2]
@@ -157,8 +157,8 @@ def test_a_flush_empties_staging_and_keeps_what_was_written(home: Path) -> None:
 
 def test_a_failed_flush_leaves_staging_as_it_was(home: Path) -> None:
     """When the log cannot be written, nothing is lost: the next turn tries again."""
-    staging = Staging(HomePaths(home), "pi", "s")
-    staging.stage(P, [{"t": "said", "n": 1}])
+    staging = Staging(HomePaths(home), "pi", "s", P)
+    staging.stage([{"t": "said", "n": 1}])
 
     def refuse(_: Staged) -> tuple[JsonValue, Sequence[str]]:
         raise Unavailable
@@ -175,7 +175,7 @@ def test_concurrent_hooks_lose_no_line(home: Path) -> None:
         done = False
         while not done:
             try:
-                Staging(HomePaths(home), "claude", "s").stage(P, [{"t": "tool", "n": number}])
+                Staging(HomePaths(home), "claude", "s", P).stage([{"t": "tool", "n": number}])
                 done = True
             except Busy:
                 continue
@@ -186,30 +186,62 @@ def test_concurrent_hooks_lose_no_line(home: Path) -> None:
     for thread in threads:
         thread.join()
 
-    staged = _taken(Staging(HomePaths(home), "claude", "s"))
+    staged = _taken(Staging(HomePaths(home), "claude", "s", P))
     assert sorted(int(str(line["n"])) for line in staged.tools) == list(range(24))
 
 
 def test_damaged_staging_is_dropped_and_an_ended_session_leaves_nothing(home: Path) -> None:
-    """A file without its head is no staging; `drop` removes file and lock."""
+    """A file without its head is no staging; the last flush hands over and removes the file."""
     paths = HomePaths(home)
-    staging = Staging(paths, "pi", "s")
-    staging.stage(P, [{"t": "said"}])
+    staging = Staging(paths, "pi", "s", P)
+    staging.stage([{"t": "said"}])
     (file,) = (paths.shared / "staging").glob("*.jsonl")
     file.write_bytes(b"{torn")
 
     assert not staging.flush(lambda _: (None, ()))
-    staging.stage(P, [{"t": "said"}])
-    staging.drop()
-    assert list((paths.shared / "staging").iterdir()) == []
+    staging.stage([{"t": "said"}])
+    assert staging.flush(lambda _: (None, ()), last=True)
+    assert list((paths.shared / "staging").glob("*.jsonl")) == []
 
 
 def test_staging_of_killed_sessions_is_found_again(home: Path) -> None:
     """What nobody touched for a while belongs to a session that died."""
     paths = HomePaths(home)
-    Staging(paths, "pi", "dead").stage(P, [{"t": "said"}])
+    Staging(paths, "pi", "dead", P).stage([{"t": "said"}])
     (file,) = (paths.shared / "staging").glob("*.jsonl")
     touched = file.stat().st_mtime_ns // 1_000_000
 
     assert left_behind(paths, now=touched + 999, older_than_ms=1_000) == []
-    assert left_behind(paths, now=touched + 1_000, older_than_ms=1_000) == [("pi", "dead")]
+    (found,) = left_behind(paths, now=touched + 1_000, older_than_ms=1_000)
+    assert found.flush(lambda staged: (staged.session_id, ()))
+    assert found.project == P
+
+
+def test_a_session_stages_what_it_says_where_it_says_it(home: Path) -> None:
+    """One session in two projects has two files; neither holds a word of the other."""
+    paths = HomePaths(home)
+    for project in (P, OTHER):
+        Staging(paths, "pi", "s", project).stage([{"t": "said", "n": project}])
+    Staging(paths, "pi", "else", P).stage([{"t": "said"}])
+
+    found = {staging.project: _taken(staging) for staging in of_session(paths, "pi", "s")}
+
+    assert set(found) == {P, OTHER}
+    assert all([line["n"] for line in found[p].said] == [p] for p in found)
+
+
+def test_what_is_staged_beside_the_last_flush_is_not_lost(home: Path) -> None:
+    """A tool that finishes while its session ends stages before or after, never in between."""
+    paths = HomePaths(home)
+    ending, late = Staging(paths, "pi", "s", P), Staging(paths, "pi", "s", P)
+    ending.stage([{"t": "said"}])
+
+    def take(_: Staged) -> tuple[JsonValue, Sequence[str]]:
+        with pytest.raises(Busy):
+            late.stage([{"t": "tool", "n": 1}])
+        return None, ()
+
+    ending.flush(take, last=True)
+    late.stage([{"t": "tool", "n": 1}])
+
+    assert [line["n"] for line in _taken(late).tools] == [1]
