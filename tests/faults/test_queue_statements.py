@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,62 +19,87 @@ from tests.conftest import ROOT
 MAX_STATEMENTS = 120
 VICTIM = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[2])
+sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from storage.clock import SystemClock
 from storage.jobs import JobKind, JobSpec
 from storage.paths import HomePaths
 from storage.queue import open_queue
 from storage.queue_owner import Owner
+from storage.queue_port import Take
 from storage.records import ProjectId
-
-paths = HomePaths(Path(sys.argv[1]))
-queue = open_queue(paths, clock=SystemClock())
-left = int(sys.argv[3])
-
-def count(cursor, sql, bindings):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return True
 
 def spec(subject, kind=JobKind.SYNC):
     return JobSpec(kind=kind, project=ProjectId("p"), subject=subject)
 
-owner = Owner(paths)
-queue.file.db.exec_trace = count
-done = queue.claim(owner.name)
-queue.acknowledge(done, [spec("next", JobKind.EMBED)])
-again = queue.claim(owner.name)
-queue.enqueue([spec(again.subject)])
-queue.retry(again, "x")
-late = queue.claim(owner.name)
-queue.snooze(late, 0, "budget")
-lost = queue.claim(owner.name)
-owner.close()
-queue.reap()
-queue.bury(queue.claim("1-x"), "no")
-print("survived", flush=True)
+def live(home, left):
+    paths = HomePaths(Path(home))
+    queue = open_queue(paths, clock=SystemClock())
+
+    def count(cursor, sql, bindings):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    owner = Owner(paths)
+    queue.file.db.exec_trace = count
+    done = queue.claim(owner.name)
+    take = Take(owner=owner.name, floor=20)
+    again = queue.acknowledge_and_claim(done, take, [spec("next", JobKind.EMBED)])
+    queue.enqueue([spec(again.subject)])
+    queue.retry(again, "x")
+    late = queue.claim(owner.name)
+    queue.snooze(late, 0, "budget")
+    lost = queue.claim(owner.name)
+    owner.close()
+    queue.reap()
+    queue.bury(queue.claim("1-x"), "no")
+
+# One process knows the modules and opens nothing; each victim is a fork of it.
+for line in sys.stdin:
+    home, left = line.split()
+    child = os.fork()
+    if child == 0:
+        live(home, int(left))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def _victim(home: Path, kill_at: int) -> bool:
-    """Run the script; whether it came to its end."""
-    done = subprocess.run(
-        [sys.executable, "-c", VICTIM, str(home), str(ROOT), str(kill_at)],
-        capture_output=True,
+Nursery = subprocess.Popen[str]
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    """The process that the victims are forked from."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", VICTIM, str(ROOT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
-        check=False,
     )
-    assert done.returncode in (0, -9), done.stderr
-    return done.stdout.strip() == "survived"
+    yield process
+    process.communicate(timeout=30)
+
+
+def _victim(nursery: Nursery, home: Path, kill_at: int) -> bool:
+    """Run the script in a process of its own; whether it came to its end."""
+    assert nursery.stdin is not None
+    assert nursery.stdout is not None
+    nursery.stdin.write(f"{home} {kill_at}\n")
+    nursery.stdin.flush()
+    code = int(nursery.stdout.readline())
+    assert code in (0, -9)
+    return code == 0
 
 
 @pytest.mark.slow
-def test_i2_i8_a_kill_before_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Claim, acknowledge with a successor, event during a run, retry, snooze, reap, bury."""
+def test_i2_i8_a_kill_before_any_statement_loses_and_doubles_nothing(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    """Claim, fused acknowledgement, event during a run, retry, snooze, reap, bury."""
     survived_at = None
     for kill_at in range(1, MAX_STATEMENTS):
         home = tmp_path / str(kill_at)
@@ -82,7 +108,7 @@ def test_i2_i8_a_kill_before_any_statement_loses_and_doubles_nothing(tmp_path: P
             JobSpec(kind=JobKind.SYNC, project=ProjectId("p"), subject=str(n)) for n in range(3)
         ]
         queue.enqueue(first)
-        if _victim(home, kill_at):
+        if _victim(nursery, home, kill_at):
             survived_at = kill_at
             queue.close()
             break

@@ -197,9 +197,9 @@ def test_i10_eight_schedulers_fire_one_slot_once(home: Path) -> None:
     now = SystemClock().now_ms()
     queue = open_queue(HomePaths(home), clock=SystemClock())
     argv = [sys.executable, "-c", SCHEDULER, str(home), str(ROOT)]
-    first = _scheduler([*argv, str(now)])
+    (first,) = _schedulers([*argv, str(now)], 1)
     first.communicate("go\n", timeout=30)
-    crowd = [_scheduler([*argv, str(now + 60_000)]) for _ in range(8)]
+    crowd = _schedulers([*argv, str(now + 60_000)], 8)
     for process in crowd:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -211,11 +211,15 @@ def test_i10_eight_schedulers_fire_one_slot_once(home: Path) -> None:
     queue.close()
 
 
-def _scheduler(argv: list[str]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+def _schedulers(argv: list[str], count: int) -> list[subprocess.Popen[str]]:
+    crowd = [
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(count)
+    ]
+    for process in crowd:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    return crowd
 
 
 def test_i10_restarts_around_a_slot_neither_double_nor_miss_it(
