@@ -29,6 +29,7 @@ from storage.config import Settings, load_settings
 from storage.connection import private_directory
 from storage.errors import ConfigError, MemorydError, Unavailable
 from storage.paths import HomePaths
+from storage.wakeup import sweep_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +93,7 @@ class Server:
         self._home = file_identity(self._paths.shared)
         listener = bind(self._paths.socket)
         self._socket = file_identity(self._paths.socket)
+        sweep_short(self._paths, self._clock.now_ms() / 1000)
         desk = Desk(
             self._paths,
             clock=self._clock,

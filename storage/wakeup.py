@@ -6,9 +6,11 @@ second, which sees every commit of every process.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +20,10 @@ from storage.paths import HomePaths, short_socket
 
 SOCKET_SUFFIX = ".sock"
 POLL_MS = 500
+_YOUNG_S = 60.0
+"""A socket that was bound just now may not listen yet."""
+_LONGER_THAN_ANY = 200
+"""More than any system allows in the name of a socket."""
 
 
 def socket_path(paths: HomePaths, owner: str) -> Path:
@@ -42,6 +48,36 @@ def ring(paths: HomePaths) -> int:
                 bell.sendto(b"!", str(socket_path(paths, owner)))
                 woken += 1
     return woken
+
+
+def sweep_short(paths: HomePaths, now_s: float) -> int:
+    """Remove sockets that nobody holds any more from the folder of short names; how many.
+
+    A home's own folder is swept with its workers; this one stands for homes whose path is too
+    long, and a home that was deleted never comes back for its socket. Nothing is an error.
+    """
+    here = paths.shared / ("x" * _LONGER_THAN_ANY)
+    folder = short_socket(here).parent
+    gone = 0
+    with suppress(OSError):
+        info = folder.lstat()
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+            return 0
+        for path in folder.iterdir():
+            with suppress(OSError):
+                if now_s - path.lstat().st_mtime > _YOUNG_S and _is_left_behind(path):
+                    path.unlink()
+                    gone += 1
+    return gone
+
+
+def _is_left_behind(path: Path) -> bool:
+    """Whether a socket's holder is gone: any connection is refused then, whatever its type."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.setblocking(False)
+        return link.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
 class Listener:

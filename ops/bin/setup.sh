@@ -203,6 +203,9 @@ set_up() {
     trap clean_up EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
+    # A set-up that was killed could not remove its log; what a failure kept is read within days.
+    find "${TMPDIR:-/tmp}" -maxdepth 1 -type f -name 'memoryd-setup.*' -user "$(id -u)" -mtime +2 \
+        -exec rm -f -- {} + 2>/dev/null || :
     log=$(mktemp "${TMPDIR:-/tmp}/memoryd-setup.XXXXXX") ||
         give_up "no temporary file can be made in ${TMPDIR:-/tmp}." "Set TMPDIR to a folder of yours."
     make_venv
