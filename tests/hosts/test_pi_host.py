@@ -170,6 +170,32 @@ def test_a_word_during_the_work_is_reported(short_dir: Path, home: PiHome) -> No
     assert prompts == ["wait for it", "no, use pnpm"]
 
 
+def test_a_prompt_of_another_extension_is_no_persons(short_dir: Path, home: PiHome) -> None:
+    """It is answered like any other, and nobody learns from it; the person's own stays theirs."""
+    other = home.agent_dir / "extensions/robot.ts"
+    other.write_text(
+        """export default function (pi) {
+          let said = false;
+          pi.on("agent_settled", () => {
+            if (!said) pi.sendUserMessage("and now");
+            said = true;
+          });
+        }""",
+        "utf-8",
+    )
+    with FakeServer(short_dir / "s", block=BLOCK) as server, home.dialogue() as pi:
+        pi.send("prompt", message="build it")
+        pi.until(type="agent_settled")
+        pi.until(type="agent_settled")
+        server.wait_for("agent_settled")
+
+    prompts = [event for event in server.events() if isinstance(event, PromptSubmitted)]
+    assert [(event.prompt, event.subagent) for event in prompts] == [
+        ("build it", False),
+        ("and now", True),
+    ]
+
+
 def test_an_agent_started_by_the_agent_is_a_subagent(short_dir: Path, home: PiHome) -> None:
     """A nested Pi knows by its environment that no person is talking to it."""
     with FakeServer(short_dir / "s") as server:

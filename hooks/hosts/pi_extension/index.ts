@@ -76,6 +76,7 @@ export default function memoryd(pi: ExtensionAPI): void {
   const link = new Link(settings);
   let session: { sessionId: string; subagent: boolean } | undefined;
   let contextTokens = 0;
+  let source: string | undefined;
 
   // What was recalled, by the timestamp of the prompt it belongs to, and what waits for its prompt.
   //
@@ -121,7 +122,11 @@ export default function memoryd(pi: ExtensionAPI): void {
     guarded((event, ctx) => {
       // A prompt typed while the agent works joins the running turn without a preflight of its own;
       // it is often a correction, so it is reported although nothing can be injected for it.
-      if (!event.streamingBehavior || event.source === "extension") return undefined;
+      if (!event.streamingBehavior) {
+        source = event.source;
+        return undefined;
+      }
+      if (event.source === "extension") return undefined;
       link.tell("input", { ...base(ctx), prompt: clip(event.text, PROMPT_CHARS) });
       return undefined;
     }),
@@ -133,7 +138,9 @@ export default function memoryd(pi: ExtensionAPI): void {
       waitingBlock = undefined;
       // Older versions have no messageType, and fire this for prompts only.
       if ((event.messageType ?? "user") !== "user" || !("prompt" in event)) return undefined;
-      const payload = { ...base(ctx), prompt: clip(event.prompt, PROMPT_CHARS) };
+      // Who wrote it was said just before; another extension's prompt is not a person's word.
+      const payload = { ...base(ctx), prompt: clip(event.prompt, PROMPT_CHARS), source };
+      source = undefined;
       const answer = await link.ask("before_agent_start", payload, PREFLIGHT_MS);
       const block = answer?.block;
       if (typeof block === "string" && block) waitingBlock = block;
