@@ -112,7 +112,8 @@ def _lines(bench: Bench) -> dict[str, Event]:
     for stream in journal.streams(bench.paths.events):
         for line in stream.path(bench.paths.events).read_bytes().split(b"\n"):
             event = _event_of(line)
-            if event is not None and event.writer == stream.writer:
+            ours = event is not None and history.is_writer_of(event.writer, bench.project)
+            if event is not None and ours and event.writer == stream.writer:
                 known = found.get(event.hash)
                 if known is None or known.payload is None:
                     found[event.hash] = event

@@ -21,6 +21,7 @@ from storage.authority.journal import Located, Stream
 from storage.authority.port import Problem
 from storage.errors import Corrupt, Invalid, MemorydError, Unavailable
 from storage.events import Event
+from storage.records import ProjectId
 
 SELECT_ANCHOR: Final = "SELECT bytes FROM journals WHERE day = ? AND writer = ?"
 SELECT_ANCHORS: Final = "SELECT day, writer, bytes FROM journals"
@@ -41,8 +42,9 @@ AHEAD: Final = 64
 class Backlog:
     """The journal files of one authority, seen from its tables."""
 
-    def __init__(self, events: Path) -> None:
+    def __init__(self, events: Path, project: ProjectId) -> None:
         self._events = events
+        self._project = project
 
     def anchored(self, db: apsw.Connection, stream: Stream) -> int:
         """Bytes of a file whose events are in the tables."""
@@ -61,13 +63,15 @@ class Backlog:
         """Apply whole batches beyond the anchors, oldest first; returns the events applied.
 
         A batch that cannot be applied was never acknowledged to anyone: it stays in its file, out
-        of the tables, and `verify` reports it.
+        of the tables, and `verify` reports it. So does a file of another project.
         """
         seen = _sizes_in(db, SELECT_SEEN)
         grown = {s: size for s, size in self.sizes().items() if size > seen.get(s, 0)}
         pending: list[list[Located]] = []
         for stream in grown:
-            pending += self._whole_batches(stream, self.anchored(db, stream))
+            start = self.anchored(db, stream)
+            if start or history.is_writer_of(stream.writer, self._project):
+                pending += self._whole_batches(stream, start)
         pending.sort(
             key=lambda batch: (batch[0].event.recorded_at, batch[0].stream, batch[0].start)
         )
@@ -84,6 +88,11 @@ class Backlog:
         """History in the order of its effect, payloads from the journal; adds what is wrong."""
         anchors = _sizes_in(db, SELECT_ANCHORS)
         problems += _size_problems(anchors, sizes)
+        problems += [
+            Problem(check="journal tail", detail=f"{stream.day}/{stream.writer}: another project's")
+            for stream in sorted(sizes.keys() - {s for s, size in anchors.items() if size})
+            if not history.is_writer_of(stream.writer, self._project)
+        ]
         cursors: dict[str, _Cursor] = {}
         for stream in sorted(anchors):
             cursors.setdefault(stream.writer, _Cursor(self._events)).add(stream, anchors[stream])

@@ -9,7 +9,6 @@ to `promote`, which the router calls when the store is full.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +57,7 @@ class CompactContainer:
         self._db = db
         self._db.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         self._db.pragma("journal_size_limit", WAL_REST_BYTES)
-        self._writer = "writer_" + os.urandom(8).hex()
+        self._writer = history.new_writer(project)
         self._cached: tuple[int, Image] | None = None
 
     def append(

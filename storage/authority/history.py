@@ -8,6 +8,7 @@ journal's files to `journal`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ import apsw
 from storage.authority.tombstones import KEPT_TYPES
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft, EventType, check, seal
-from storage.records import JobStamp, digest_of
+from storage.records import JobStamp, ProjectId, digest_of
 
 SELECT_HEAD: Final = "SELECT writer_seq, hash FROM heads WHERE writer = ?"
 UPSERT_HEAD: Final = (
@@ -45,6 +46,22 @@ INSERT_APPLIED: Final = (
     " ON CONFLICT (job_id) DO NOTHING"
 )
 SELECT_APPLIED: Final = "SELECT 1 FROM applied_jobs WHERE job_id = ?"
+
+
+def new_writer(project: ProjectId) -> str:
+    """`writer_` + 16 hex: 8 random ones, and 8 that follow from them and the project.
+
+    So a stream shows whose it is: the name is in every event's hash, and a journal file copied from
+    another project's folder is no part of this one's history.
+    """
+    drawn = os.urandom(4).hex()
+    return f"writer_{drawn}{digest_of(project, drawn)[:8]}"
+
+
+def is_writer_of(writer: str, project: ProjectId) -> bool:
+    """Whether a writer's name was made for this project."""
+    drawn, tag = writer[7:15], writer[15:]
+    return digest_of(project, drawn)[:8] == tag
 
 
 def head_of(db: apsw.Connection, writer: str) -> tuple[int, str]:

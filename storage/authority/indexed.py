@@ -8,7 +8,6 @@ Payloads live in the journal alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Final
@@ -61,8 +60,8 @@ class IndexedContainer:
         self._db = db
         self._db.pragma("cache_size", -CACHE_KIB)
         require_current(self._db, "memory", paths.database.name)
-        self._backlog = Backlog(paths.events)
-        self._writer = _new_writer()
+        self._backlog = Backlog(paths.events, project)
+        self._writer = history.new_writer(project)
         self._following = False
         self._indexed_to = 0
         self._must_replay = True
@@ -311,13 +310,11 @@ class IndexedContainer:
         """Our writer, or a new one when a failed append left its file longer than anchored."""
         stream = journal.Stream(utc_day(now), self._writer)
         found = journal.size(stream.path(self._paths.events))
-        return self._writer if found == self._backlog.anchored(db, stream) else _new_writer()
+        if found == self._backlog.anchored(db, stream):
+            return self._writer
+        return history.new_writer(self._project)
 
     def _reader(self) -> apsw.Connection:
         db = open_readonly(self._paths.database, busy_ms=self._busy_ms)
         derived.connect(db)
         return db
-
-
-def _new_writer() -> str:
-    return "writer_" + os.urandom(8).hex()

@@ -70,7 +70,7 @@ def promote(
         anchors = write_journal(paths, image)
         make_tables(db)
         copy_rows(db, image)
-        backlog = Backlog(paths.events)
+        backlog = Backlog(paths.events, project)
         for stream, size in anchors.items():
             backlog.anchor(db, stream, size)
         prove_copy(db, image)

@@ -15,7 +15,7 @@ from storage.authority.backlog import Backlog
 from storage.authority.derived import nearest
 from storage.clock import DAY_MS
 from storage.errors import Corrupt, Unavailable
-from storage.records import JobStamp
+from storage.records import JobStamp, ProjectId
 from storage.terms import terms
 from tests.storage.memory_samples import (
     COLLECTION,
@@ -27,6 +27,8 @@ from tests.storage.memory_samples import (
     opened,
     paths_in,
 )
+
+OTHER = ProjectId("p_ba9876543210")
 
 
 @pytest.fixture
@@ -290,6 +292,28 @@ def test_a_refused_orphan_never_takes_effect_later(
 
     assert documents(store) == set()
     assert checks(store) == {"journal tail"}
+
+
+def test_a_journal_of_another_project_is_no_part_of_this_history(
+    store: ProjectAuthority, home: Path, tmp_path: Path
+) -> None:
+    """A writer's name carries its project: copied lines are reported, never applied."""
+    other_home = tmp_path / "other"
+    other = opened(other_home, "indexed", project=OTHER)
+    add(other, "foreign", "Words of another project.")
+    other.close()
+    add(store, "ours")
+    for file in paths_in(other_home, OTHER).events.glob("*/*.jsonl"):
+        place = paths_in(home).events / file.parent.name / file.name
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(file.read_bytes())
+
+    assert store.replay() == 0
+    details = [problem.detail for problem in store.verify().problems]
+    assert any("another project" in detail for detail in details)
+    store.rebuild()
+
+    assert documents(store) == {"ours"}
 
 
 def flip(file: Path) -> None:
