@@ -13,6 +13,7 @@ from ops.background import budget_today, cost_line, queue_reader
 from ops.backlog import backlog_line, waiting_count
 from ops.invocation import Invocation, shared_options
 from ops.lessons import Lesson, known, lessons_of, newest_first, shortened, when
+from ops.originals import skipped_lines, skipped_sentence
 from ops.output import count, duration, moment, moment_json, pairs, show, styled
 from ops.project import Project, current_project, opened
 from ops.reasons import circuit_words, held_words
@@ -45,6 +46,8 @@ class Memory:
     newest: Lesson | None
     waiting: int
     """Statements that the consumer has not taken in yet."""
+    skipped: int
+    """Lines of its sessions that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,7 @@ def _memory(invocation: Invocation, project: Project) -> Memory:
             stats=reads.stats(),
             newest=newest[0] if newest else None,
             waiting=waiting_count(reads, project.paths),
+            skipped=skipped_lines(reads),
         )
 
 
@@ -162,6 +166,8 @@ def _memory_rows(memory: Memory, now: int) -> Rows:
         yield ("newest", f"{shortened(memory.newest.fact.statement)} ({memory.newest.short})")
         said = memory.newest.evidence[0].observed_at if memory.newest.evidence else now
         yield ("because", f"{memory.newest.why}, {when(said, now)}")
+    if memory.skipped:
+        yield ("skipped", skipped_sentence(memory.skipped))
     if stats.deferred:
         statements = count(stats.deferred, "statement")
         wait = "waits" if stats.deferred == 1 else "wait"
@@ -243,6 +249,7 @@ def _json(invocation: Invocation, memory: Memory, background: Background) -> dic
             "observations": stats.observations,
             "deferred": stats.deferred,
             "unread": memory.waiting,
+            "skipped_lines": memory.skipped,
         },
         "newest": lesson_json(memory.newest) if memory.newest else None,
         "queue": {state.value: number for state, number in background.jobs.items()},

@@ -73,9 +73,11 @@ def test_lines_that_no_json_can_hold_are_skipped_and_told(person: Person) -> Non
     other.mkdir()
 
     done = person.quickstart("--project", other, "--transcript", session)
+    status = person.ops("status", "--project", other)
 
     assert (done.code, done.summary["learned"]) == (0, 1), done.err
     assert "3 lines were skipped" in done.err
+    assert "3 lines were skipped" in status.out
 
 
 def test_a_failure_before_anything_was_read_leaves_no_binding(person: Person) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,10 @@ from ops.services import (
     Keeper,
     Killed,
     Program,
+    Running,
     program_pids,
     start,
+    start_all,
     stop_pid,
     uninterrupted,
 )
@@ -143,6 +146,33 @@ def test_a_program_killed_while_starting_is_told_apart(
 
     with pytest.raises(Killed):
         start(Program("killed", "killed program", "any"), paths, dict(os.environ))
+
+
+def test_a_program_killed_while_starting_is_started_again(
+    paths: HomePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice is no reason to give up; a program that is always killed is."""
+    begun: list[Program] = []
+
+    def killed(program: Program, *_: object) -> Running:
+        begun.append(program)
+        raise Killed("killed")
+
+    def killed_twice(program: Program, *_: object) -> Running:
+        if len(begun) < 2:
+            return killed(program)
+        with subprocess.Popen(["true"]) as process:
+            return Running(program, paths, process)
+
+    monkeypatch.setattr(services, "start", killed_twice)
+    found = start_all(paths, dict(os.environ))
+    monkeypatch.setattr(services, "start", killed)
+    begun.clear()
+    with pytest.raises(Killed):
+        start_all(paths, dict(os.environ))
+
+    assert [(program, new) for program, _, new in found] == [(WORKER, True), (SERVER, True)]
+    assert begun == [WORKER] * services.MAX_STARTS
 
 
 def test_a_keeper_replaces_what_ends_and_stops_only_what_it_started(paths: HomePaths) -> None:

@@ -255,7 +255,13 @@ def test_a_place_that_cannot_be_written_is_said(checkout: Checkout) -> None:
 
 @pytest.mark.slow
 def test_no_network_is_said_and_nothing_half_made_stays(checkout: Checkout) -> None:
-    """A package that cannot be fetched: the cause in words, the installer's own words in a file."""
+    """A package that cannot be fetched: the cause in words, the installer's own words in a file.
+
+    What an earlier set-up, killed days ago, left there goes.
+    """
+    old = checkout.temp / "memoryd-setup.killed"
+    old.write_text("Collecting click\n")
+    os.utime(old, (0, 0))
     for name in ("requirements.lock", "requirements-dev.lock"):
         (checkout.root / name).write_text(f"click==8.1.8 --hash=sha256:{'0' * 64}\n")
 
@@ -269,3 +275,4 @@ def test_no_network_is_said_and_nothing_half_made_stays(checkout: Checkout) -> N
     assert "Traceback" not in done.stderr
     assert not checkout.venv.exists()
     assert len(checkout.logs()) == 1
+    assert not old.exists()
