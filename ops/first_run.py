@@ -415,7 +415,9 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the first run; its exit code."""
     for number in STOPS:
-        signal.signal(number, _interrupt)
+        # What a caller has switched off (nohup, a job in the background) stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
     as_json = "--json" in argv
     try:
         done = quickstart.main(args=list(argv), prog_name=PROGRAM, standalone_mode=False)

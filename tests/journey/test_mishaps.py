@@ -63,6 +63,19 @@ def test_a_named_session_of_a_free_folder_is_told_and_shown_as_named(person: Per
     assert [fact["evidence"][0]["file"] for fact in learned] == [str(session)]
 
 
+def test_such_lines_in_a_session_of_ones_own_do_no_harm(person: Person) -> None:
+    """It is read where it lies, by the consumer: what stands around them is learned."""
+    session = person.write_session(TALK)
+    first, *rest = session.read_bytes().splitlines(keepends=True)
+    nested = b'{"type": "message", "x": ' + b"[" * 900 + b"]" * 900 + b"}\n"
+    odd = [b'{"type": "message", "x": NaN}\n', b'{"x": -1e999}\n', nested]
+    session.write_bytes(b"".join([first, *odd, *rest]))
+
+    done = person.quickstart("--project", person.project)
+
+    assert (done.code, done.summary["learned"]) == (0, 1), done.err
+
+
 def test_lines_that_no_json_can_hold_are_skipped_and_told(person: Person) -> None:
     """NaN and numbers beyond any bound: counted, and what stands around them is learned."""
     session = person.write_session(TALK)

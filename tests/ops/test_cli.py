@@ -106,6 +106,24 @@ def test_an_error_is_one_json_object_when_json_was_asked_for(
     assert "ops init" in answer["hint"]
 
 
+def test_ctrl_c_is_a_sentence_or_an_object(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 130 either way; programs get their line whatever ended the verb."""
+
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupted)
+
+    people = _run(capsys, "status")
+    programs = _run(capsys, "status", "--json")
+
+    assert people == (Exit.INTERRUPTED, "", "ops: Stopped.\n")
+    assert (programs[0], programs[2]) == (Exit.INTERRUPTED, "")
+    assert json.loads(programs[1]) == {"ok": False, "error": "Stopped.", "hint": ""}
+
+
 @pytest.mark.parametrize("words", [("queue",), ("jobs",), ("budget",), ("schedule",), ("doctor",)])
 def test_reading_verbs_create_nothing(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
