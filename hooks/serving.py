@@ -20,7 +20,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
-from hooks.frames import LineBuffer
+from hooks.frames import MAX_FRAME_BYTES, LineBuffer
 from storage.errors import Invalid
 
 MAX_CLIENTS: Final = 512
@@ -97,7 +97,7 @@ class Service:
         self._peer_uid = peer_uid or peer_uid_of
         self._max_clients = max_clients
         self._selector = selectors.DefaultSelector()
-        self._clients: set[_Client] = set()
+        self._clients: dict[_Client, None] = {}
         self._posted: deque[tuple[_Client, bytes]] = deque()
         self._stopped = threading.Event()
         self._wake_in, self._wake_out = socket.socketpair()
@@ -126,7 +126,7 @@ class Service:
         self._wake()
 
     def run(self) -> None:
-        """Serve until stopped; then write what is ready and close everything."""
+        """Serve until stopped; then take what was sent, write what is ready, close everything."""
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(self._wake_in, selectors.EVENT_READ, self._woken)
         ticked = monotonic()
@@ -142,8 +142,17 @@ class Service:
                     ticked = monotonic()
                     if not self._desk.tick():
                         break
+            self._hear_out()
         finally:
             self._close()
+
+    def _hear_out(self) -> None:
+        """Take what was sent before the end: a hook leaves once its event is in the socket."""
+        self._accept()
+        for client in list(self._clients):
+            for _ in range(MAX_FRAME_BYTES // _READ + 1):
+                if client not in self._clients or not self._read(client):
+                    break
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS):
@@ -165,7 +174,7 @@ class Service:
             self._drop_idlest()
         link.setblocking(False)
         client = _Client(link)
-        self._clients.add(client)
+        self._clients[client] = None
         self._selector.register(link, selectors.EVENT_READ, client)
 
     def _woken(self) -> None:
@@ -186,29 +195,31 @@ class Service:
         if events & selectors.EVENT_READ and client in self._clients:
             self._read(client)
 
-    def _read(self, client: _Client) -> None:
+    def _read(self, client: _Client) -> bool:
+        """Take what a client sent, a part at a time; False when that was nothing."""
         try:
             part = client.link.recv(_READ)
             lines = client.lines.feed(part)
         except BlockingIOError:
-            return
+            return False
         except (OSError, Invalid):
             self._drop(client)
-            return
+            return False
         if not part:
             client.finished = True
             if client.open_requests or client.waiting:
                 self._watch(client)
             else:
                 self._drop(client)
-            return
+            return False
         client.seen = monotonic()
         client.open_requests += len(lines)
         if client.open_requests > MAX_OPEN_REQUESTS:
             self._drop(client)
-            return
+            return False
         for line in lines:
             self._desk.receive(line, _Ticket(self, client))
+        return True
 
     def _deliver(self) -> None:
         while self._posted:
@@ -253,7 +264,7 @@ class Service:
             self._drop(idle)
 
     def _drop(self, client: _Client) -> None:
-        self._clients.discard(client)
+        self._clients.pop(client, None)
         if client.link in self._selector.get_map():
             self._selector.unregister(client.link)
         client.link.close()

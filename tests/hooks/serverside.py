@@ -14,6 +14,9 @@ from pathlib import Path
 from hooks.events import HookEvent
 from hooks.server import Server
 from hooks.serving import PeerUid
+from retrieval.embedding import HashEncoder
+from retrieval.quantize import packed
+from storage.authority.port import Authority
 from storage.clock import SystemClock
 from storage.paths import HomePaths
 from storage.records import ProjectId
@@ -135,3 +138,12 @@ def short_home() -> Iterator[Path]:
         home = Path(folder)
         home.chmod(0o700)
         yield home
+
+
+def store_vectors(store: Authority, encoder: HashEncoder) -> None:
+    """A vector for every chunk of the store."""
+    with store.read() as reads:
+        chunks = list(reads.chunks())
+    vectors = packed(HashEncoder().encode([chunk.text for chunk in chunks]), 127.0)
+    rows = [(chunk.rowid, vector) for chunk, vector in zip(chunks, vectors, strict=True)]
+    store.store_vectors(encoder.collection, rows)

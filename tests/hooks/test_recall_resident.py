@@ -15,13 +15,12 @@ from hooks.recall import Ask, Recaller
 from hooks.snapshots import Snapshots
 from hooks.warming import Warming
 from retrieval.embedding import HashEncoder, shared_encoder
-from retrieval.quantize import packed
 from storage.authority.port import Authority
 from storage.config import EncoderSettings
 from storage.errors import Unavailable
 from storage.paths import HomePaths
 from storage.records import ProjectId
-from tests.hooks.serverside import find_test_project
+from tests.hooks.serverside import find_test_project, store_vectors
 from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
 from tests.support import ManualClock, wait_until
 
@@ -210,15 +209,6 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> GatedEncoder:
     encoder = GatedEncoder()
     monkeypatch.setattr("retrieval.embedding.shared_encoder", lambda _settings: encoder)
     return encoder
-
-
-def store_vectors(store: Authority, encoder: HashEncoder) -> None:
-    """A vector for every chunk of the store."""
-    with store.read() as reads:
-        chunks = list(reads.chunks())
-    vectors = packed(HashEncoder().encode([chunk.text for chunk in chunks]), 127.0)
-    rows = [(chunk.rowid, vector) for chunk, vector in zip(chunks, vectors, strict=True)]
-    store.store_vectors(encoder.collection, rows)
 
 
 def test_recall_goes_by_words_until_the_encoder_is_warm(

@@ -20,7 +20,10 @@ import pytest
 from hooks import serving
 from hooks.events import PromptSubmitted, TurnEnded
 from hooks.server import Server, take_lock
+from retrieval.embedding import HashEncoder
+from storage.authority import open_authority
 from storage.clock import SystemClock
+from storage.config import StorageSettings
 from storage.errors import Unavailable
 from storage.paths import HomePaths
 from storage.records import ProjectId
@@ -31,6 +34,7 @@ from tests.hooks.serverside import (
     find_test_project,
     read_line,
     short_home,
+    store_vectors,
 )
 from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
 from tests.support import wait_until
@@ -39,8 +43,12 @@ from tests.support import wait_until
 class Silent:
     """A desk that answers nothing."""
 
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
     def receive(self, line: bytes, reply: serving.Reply) -> None:
         """Take a line."""
+        self.lines.append(line)
 
     def tick(self) -> bool:
         return True
@@ -159,7 +167,8 @@ def test_events_are_written_down_in_the_order_they_came() -> None:
                 line = json.dumps({"v": 1, "id": str(number), **frame}).encode() + b"\n"
                 link.sendall(line)
             assert asked.wait(20)
-            assert [json.loads(read_line(link))["id"] for _ in frames[1:]] == ["1", "2"]
+            with link.makefile("rb") as told:
+                assert [json.loads(told.readline())["id"] for _ in frames[1:]] == ["1", "2"]
             answered.set()
         wait_until(lambda: len(running.listener.events) == 3, what="the captured events")
 
@@ -169,6 +178,34 @@ def test_events_are_written_down_in_the_order_they_came() -> None:
     assert isinstance(second, TurnEnded)
     assert isinstance(third, TurnEnded)
     assert (second.settled, third.settled) == (False, True)
+
+
+def test_only_a_session_that_starts_where_vectors_are_loads_the_encoder() -> None:
+    """A server holds no model for itself or for sessions elsewhere; a first prompt finds one."""
+    start = {"op": "hook", "host": "claude", "event": "SessionStart", "reply": "json"}
+    with short_home() as home, a_server(home, environment={"MEMORYD_ENCODER": "hash"}) as running:
+        running.ask({**start, "payload": {"session_id": "s0", "cwd": "/elsewhere"}})
+        wait_until(lambda: len(running.listener.events) == 1, what="the captured start")
+        before = running.ask({"op": "stats"})["result"]
+        store = open_authority(
+            running.paths.project(PROJECT),
+            PROJECT,
+            clock=SystemClock(),
+            settings=StorageSettings(),
+        )
+        store_vectors(store, HashEncoder())
+        store.close()
+        running.ask({**start, "payload": {"session_id": "s1", "cwd": "/work"}})
+        wait_until(
+            lambda: '"vectors": 10' in json.dumps(running.ask({"op": "stats"})),
+            what="the index of the first prompt",
+        )
+        after = running.ask({"op": "stats"})["result"]
+
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert (before["encoder"], before["projects"]) == ("off", [])
+    assert after["encoder"] in ("warming", "ready")
 
 
 def test_a_server_told_to_leave_writes_down_what_it_was_told_before() -> None:
@@ -362,6 +399,24 @@ def test_a_connection_dropped_while_it_was_named_ready_is_left_alone() -> None:
 
         assert service.clients == 0
         service._close()
+
+
+def test_what_was_sent_before_the_end_is_still_heard() -> None:
+    """A hook that put its event into the socket and left believes that it arrived."""
+    desk = Silent()
+    with short_home() as home, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(os.fspath(home / "s"))
+        listener.listen()
+        service = serving.Service(listener, desk)
+        for number in range(3):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.connect(os.fspath(home / "s"))
+                link.sendall(b"%d " % number + b"x" * 100_000 + b"\n")
+        service.stop()
+
+        service.run()
+
+    assert [line[:1] for line in desk.lines] == [b"0", b"1", b"2"]
 
 
 def test_another_user_is_turned_away() -> None:
