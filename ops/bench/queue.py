@@ -104,10 +104,13 @@ class Bench:
         try:
             for number in range(self._rounds):
                 tell(f"round {number + 1} of {self._rounds}")
+                # Whoever goes first in a round goes second in the next one; each measure is taken
+                # on both sides in a row, for a disk's mood changes within seconds.
+                sides = SIDES if number % 2 == 0 else SIDES[::-1]
                 for level in (*LEVELS, "shipped"):
-                    # Whoever goes first in a round goes second in the next one.
-                    for side in SIDES if number % 2 == 0 else SIDES[::-1]:
-                        self._round(side, level)
+                    for measure in (self._alone, self._cycle, self._mixed, self._crowd):
+                        for side in sides:
+                            measure(side, level)
             tell("waking up")
             wakes, idle = self._wakes()
             tell("hooks")
@@ -117,46 +120,39 @@ class Bench:
                 part.kill()
         return self._figures(wakes, idle, hooks)
 
-    def _round(self, side: Side, level: str) -> None:
-        rates = self._rates[side, level]
-        enqueues = "FULL" if level == "shipped" else level
-        endings = "NORMAL" if level == "shipped" and side == "memoryd" else enqueues
-        if level != "shipped":
-            alone = self._start(side, "enqueue", self._home(), enqueues, self._jobs).ready()
-            alone.say()
-            rates.enqueue.append(_rate(alone.figures()["took_ns"]))
+    def _alone(self, side: Side, level: str) -> None:
+        part = self._start(side, "enqueue", self._home(), _enqueues(level), self._jobs).ready()
+        part.say()
+        self._rates[side, level].enqueue.append(_rate(part.figures()["took_ns"]))
+
+    def _cycle(self, side: Side, level: str) -> None:
         home = self._home()
         self._start(side, "fill", home, "OFF", self._jobs).end()
-        cycle = self._start(side, "consume", home, endings, self._jobs).ready()
-        cycle.say()
-        rates.cycle.append(_pace(cycle.figures()["ran_ns"]))
-        self._mixed(side, rates, enqueues, endings)
-        self._crowd(side, rates, enqueues, endings)
+        part = self._start(side, "consume", home, _endings(side, level), self._jobs).ready()
+        part.say()
+        self._rates[side, level].cycle.append(_pace(part.figures()["ran_ns"]))
 
-    def _mixed(self, side: Side, rates: Rates, enqueues: str, endings: str) -> None:
-        home, each = self._home(), self._jobs // 2
-        consumer = self._start(side, "consume", home, endings, each * ENQUEUERS).ready()
+    def _mixed(self, side: Side, level: str) -> None:
+        consumer, _ = self._together(side, level, ENQUEUERS, self._jobs // 2, 0.0)
+        self._rates[side, level].mixed.append(_pace(consumer["ran_ns"]))
+
+    def _crowd(self, side: Side, level: str) -> None:
+        _, took = self._together(side, level, CROWD, self._jobs // 4, CROWD_PAUSE_S)
+        self._rates[side, level].contended_ns += took
+
+    def _together(
+        self, side: Side, level: str, many: int, each: int, pause_s: float
+    ) -> tuple[dict[str, Any], list[float]]:  # Any: as Part.figures
+        home = self._home()
+        consumer = self._start(side, "consume", home, _endings(side, level), many * each).ready()
         crowd = [
-            self._start(side, "enqueue", home, enqueues, each).ready() for _ in range(ENQUEUERS)
+            self._start(side, "enqueue", home, _enqueues(level), each, str(pause_s)).ready()
+            for _ in range(many)
         ]
         for part in (consumer, *crowd):
             part.say()
-        for part in crowd:
-            part.figures()
-        rates.mixed.append(_pace(consumer.figures()["ran_ns"]))
-
-    def _crowd(self, side: Side, rates: Rates, enqueues: str, endings: str) -> None:
-        home, each = self._home(), self._jobs // 4
-        consumer = self._start(side, "consume", home, endings, each * CROWD).ready()
-        crowd = [
-            self._start(side, "enqueue", home, enqueues, each, str(CROWD_PAUSE_S)).ready()
-            for _ in range(CROWD)
-        ]
-        for part in (consumer, *crowd):
-            part.say()
-        for part in crowd:
-            rates.contended_ns += part.figures()["took_ns"]
-        consumer.figures()
+        took = [ns for part in crowd for ns in part.figures()["took_ns"]]
+        return consumer.figures(), took
 
     def _wakes(self) -> tuple[list[float], float]:
         home = self._home()
@@ -226,7 +222,9 @@ class Bench:
         for name in ("enqueue", "cycle", "mixed"):
             mine, theirs = getattr(ours, name), getattr(stock, name)
             if mine:
-                figures[f"{name}_ratio"] = round(median(mine) / median(theirs), 2)
+                # Of each round's pair, not of the medians: both of a pair met the same disk.
+                pairs = [own / other for own, other in zip(mine, theirs, strict=True)]
+                figures[f"{name}_ratio"] = round(median(pairs), 2)
                 figures[f"memoryd_{name}_per_s"] = round(median(mine))
                 figures[f"stock_{name}_per_s"] = round(median(theirs))
         mine_ms, theirs_ms = _ms(ours.contended_ns, 0.99), _ms(stock.contended_ns, 0.99)
@@ -235,6 +233,14 @@ class Bench:
         figures["memoryd_enqueue_max_ms"] = _ms(ours.contended_ns, 1)
         figures["stock_enqueue_max_ms"] = _ms(stock.contended_ns, 1)
         return figures
+
+
+def _enqueues(level: str) -> str:
+    return "FULL" if level == "shipped" else level
+
+
+def _endings(side: Side, level: str) -> str:
+    return "NORMAL" if level == "shipped" and side == "memoryd" else _enqueues(level)
 
 
 def _rate(took_ns: Sequence[float]) -> float:

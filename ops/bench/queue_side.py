@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tasks.context import Context, Finished
 
 PROJECT = ProjectId("p_benchmark0000")
+SETTLED_S = 2.0
 ROUND_JOBS = 200
 """Jobs that `fill` enqueues in one transaction."""
 
@@ -129,6 +130,10 @@ def consume(home: HomePaths, durability: Durability, count: int) -> None:
     wait_for_start()
     used, began = time.process_time(), time.monotonic()
     consumer.start()
+    if not count:
+        # Idle is what comes after the start.
+        threading.Event().wait(SETTLED_S)
+        used, began = time.process_time(), time.monotonic()
     if count:
         body.done.wait()
         # The last ending must be written too.
