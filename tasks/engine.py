@@ -101,6 +101,7 @@ class Engine:
         """Threads that come back for more, each with the job it was given with its last ending."""
         self._bell = threading.Condition()
         self._rings = 0
+        self._waiting = 0
         self._stopping = False
 
     # Life
@@ -190,7 +191,10 @@ class Engine:
             get_logger().warning("tick.failed", problem="claim", error=type(cause).__name__)
             wait_s = FAULT_S
         with self._bell:
+            self._waiting += 1
+            self._bell.notify_all()
             self._bell.wait_for(lambda: self._rings != seen or self._stopping, wait_s)
+            self._waiting -= 1
         return None
 
     def join(self) -> None:
@@ -317,6 +321,9 @@ class Engine:
     def _listen(self) -> None:
         listener = self._listener
         while listener is not None and not self._stopping:
+            # While every thread works, nobody needs to hear: the datagrams wait in the socket.
+            with self._bell:
+                self._bell.wait_for(lambda: self._waiting > 0 or self._stopping)
             with suppress(MemorydError, OSError, ValueError):
                 # A closed socket (ValueError, OSError) means that the loop is about to end.
                 if listener.wait() or self.queue.file.changed():
