@@ -7,6 +7,7 @@ contains it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NAMED: Final = 1.0
 CONTAINED: Final = 0.2
 """A literal inside a text says less than its name; several add up to at most NAMED."""
+_BARE: Final = re.compile(r"\W*[\d.,:%-]+\W*")
 MAX_READ: Final = 64
 """Texts read to look for one literal."""
 
@@ -53,8 +55,11 @@ def _texts(index: IndexSnapshot, reads: Reads, positions: Sequence[int]) -> dict
 
 
 def names_in(query: Query) -> Sequence[str]:
-    """Case-folded words of the question that could be a name in the store."""
-    words = [query.text, *query.text.split()][:65]
+    """Case-folded words of the question that could be a name in the store.
+
+    A bare number in a sentence is a year or an amount, whatever some document is called.
+    """
+    words = [query.text, *(word for word in query.text.split()[:64] if not _BARE.fullmatch(word))]
     return [word.strip("\"'`.,;:!?()[]").casefold() for word in words if 3 <= len(word) <= 600]
 
 

@@ -115,6 +115,18 @@ def test_a_named_identifier_is_found_as_it_stands() -> None:
     assert answer.items[0].scores.exact > 0
 
 
+def test_a_number_in_a_sentence_names_nothing() -> None:
+    """A document called "505" is found by that name alone, not by every sentence with a 505."""
+    reads = in_memory([Text(text=text, name=str(505 + at)) for at, text in enumerate(FACTS)])
+    index = build_index(reads, generation=1)
+
+    said = recall(index, "What happened 505 million years ago?", reads=reads, now_at=NOW)
+    named = recall(index, "505", reads=reads, now_at=NOW)
+
+    assert said.items == ()
+    assert texts_of(named) == [FACTS[0]]
+
+
 def test_a_document_is_found_by_its_name() -> None:
     """An external id in the question is a look-up, not a search."""
     reads = in_memory([Text(text=text, name=f"note-{at}") for at, text in enumerate(FACTS)])
