@@ -41,6 +41,8 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Append one line to a private file and sync it; a torn last line is closed first.
 
+    A new file's name is synced with it: the first line of a day is as durable as the next.
+
     Raises:
         Unavailable: the file cannot be opened or written.
     """
@@ -55,6 +57,8 @@ def append_line(path: Path, line: bytes) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+        if size == 0:
+            sync_directory(path.parent)
     except OSError as cause:
         raise unusable(f"{path}: cannot be appended to", cause) from cause
 
