@@ -27,6 +27,8 @@ BUSY_TIMEOUT_MS = 5_000
 LONGEST_NAP_S = 0.000_8
 SHORTEST_NAP_S = 0.000_1
 EASY_MS = 4.0
+CROWD_NAP_S = 0.005
+LEFT_BEHIND_NAP_S = 0.001
 CROWD_MS = 60.0
 LEFT_BEHIND_MS = 1_000.0
 FULL_BYTES = 262_144
@@ -137,11 +139,11 @@ def _randomised_wait(busy_ms: int) -> Callable[[int], bool]:
 def _longest_nap_s(waited_ms: float) -> float:
     """The longer the wait, the shorter the nap: the oldest asks most often, so it is next.
 
-    Between the two bounds the crowd is large, and asking often would take the processor from the
-    one that commits; whoever is left behind even there asks often again.
+    Beyond the first bound the crowd is large: somebody always asks soon, and asking often would
+    take the processor from the one that commits. Who is left behind even there asks more often.
     """
-    if CROWD_MS <= waited_ms < LEFT_BEHIND_MS:
-        return LONGEST_NAP_S
+    if waited_ms >= CROWD_MS:
+        return CROWD_NAP_S if waited_ms < LEFT_BEHIND_MS else LEFT_BEHIND_NAP_S
     return max(SHORTEST_NAP_S, LONGEST_NAP_S / (1 + (waited_ms / EASY_MS) ** 2))
 
 

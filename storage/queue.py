@@ -19,12 +19,12 @@ import apsw
 from storage import activity, leases, spool
 from storage.activity import Activity
 from storage.clock import Clock
-from storage.connection import BUSY_TIMEOUT_MS, Durability, translated
+from storage.connection import Durability, translated
 from storage.jobs import JobSpec, JobState
 from storage.leases import ClaimedJob, Reaped
 from storage.paths import HomePaths
 from storage.queue_desk import QueueDesk
-from storage.queue_file import QueueFile, open_queue_file
+from storage.queue_file import QUEUE_BUSY_MS, QueueFile, open_queue_file
 from storage.queue_line import Line, Return, lines, put
 from storage.queue_owner import dead_owners
 from storage.queue_port import DEFAULT_LEASE_MS, DEFAULT_MAX_CRASHES, Take
@@ -318,7 +318,7 @@ def open_queue(
     clock: Clock,
     durability: Durability = "NORMAL",
     enqueue_durability: Durability = "FULL",
-    busy_ms: int = BUSY_TIMEOUT_MS,
+    busy_ms: int = QUEUE_BUSY_MS,
     jitter: Callable[[], float] = random.random,
 ) -> JobQueue:
     """The queue of a home, made on first use.

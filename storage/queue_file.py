@@ -18,7 +18,6 @@ import apsw
 from storage.atomic import file_lock
 from storage.clock import Clock
 from storage.connection import (
-    BUSY_TIMEOUT_MS,
     Durability,
     open_database,
     open_readonly,
@@ -33,6 +32,10 @@ from storage.schema import current_version, keep_copy, migrate, require_current
 APPLICATION_ID = 1835363697
 CHECKPOINT_ON_CLOSE_BYTES = 4_194_304
 """An enqueuer closing last would pay the checkpoint; it does so only past this WAL size."""
+
+QUEUE_BUSY_MS = 30_000
+"""Everybody's file: in a crowd on a slow disk a caller waits rather than fails. Who must not wait
+(a hook) says so, and has the spool. Below a lease: a beat that waits still comes in time."""
 
 MAKING_MS = 200
 
@@ -63,7 +66,7 @@ class _Local:
 class QueueFile:
     """The open file. Safe to share between threads, never across a fork."""
 
-    def __init__(self, paths: HomePaths, clock: Clock, *, busy_ms: int = BUSY_TIMEOUT_MS) -> None:
+    def __init__(self, paths: HomePaths, clock: Clock, *, busy_ms: int = QUEUE_BUSY_MS) -> None:
         self.paths = paths
         self.clock = clock
         self._busy_ms = busy_ms
@@ -198,7 +201,7 @@ def checkpoint_wal(db: apsw.Connection, mode: CheckpointMode) -> int:
     return max(0, size - moved)
 
 
-def open_queue_file(paths: HomePaths, clock: Clock, *, busy_ms: int = BUSY_TIMEOUT_MS) -> QueueFile:
+def open_queue_file(paths: HomePaths, clock: Clock, *, busy_ms: int = QUEUE_BUSY_MS) -> QueueFile:
     """The queue of this home, made on first use; an existing one is only checked.
 
     Raises:

@@ -50,7 +50,7 @@ JITTER_MS: Final = 60_000
 BEATS_PER_LEASE: Final = 3
 
 
-BUSY_TRIES: Final = 12
+BUSY_TRIES: Final = 2
 
 
 class Outcome(StrEnum):
