@@ -203,9 +203,9 @@ def test_a_full_disk_is_told_apart_from_other_errors_of_the_disk(
     with pytest.raises(Unavailable) as other, translated("a", at=tmp_path / "a"):
         raise apsw.IOError
     full[0] = True
-    with pytest.raises(DiskFull, match="the disk is full: free some space"):
-        with translated("a", at=tmp_path / "a"):
-            raise apsw.IOError
+    told = "the disk is full: free some space"
+    with pytest.raises(DiskFull, match=told), translated("a", at=tmp_path / "a"):
+        raise apsw.IOError
     with pytest.raises(Unavailable, match="cannot be used"), translated("a", at=tmp_path / "a"):
         raise apsw.ReadOnlyError
 
