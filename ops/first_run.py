@@ -42,7 +42,13 @@ from ops.material import (
 )
 from ops.originals import skipped_lines
 from ops.output import write_json
-from ops.project import Project, current_project, opened
+from ops.project import (
+    Project,
+    current_project,
+    opened,
+    require_choice,
+    require_project_folder,
+)
 from ops.quickstart import NOTHING, PROGRAM
 from ops.report import Report
 from ops.services import STOPS, Keeper, others_run, require_ground, uninterrupted
@@ -177,6 +183,9 @@ def _bind(planned: Plan, invocation: Invocation, report: Report) -> bool:
         known_before = True
     else:
         known_before = False
+        if planned.origin != "sample":
+            require_project_folder(invocation, planned.folder)
+            require_choice(invocation, planned.folder)
     settings = load_settings(invocation.paths, invocation.environment)
     bound = bind(
         invocation.paths,

@@ -10,11 +10,11 @@ from ops.folders import binding_json, folder_of, located, released_json, told
 from ops.hosts import host_states
 from ops.invocation import Invocation, shared_options
 from ops.output import count, show, table
-from ops.project import current_project
+from ops.project import current_project, require_choice, require_project_folder
 from storage.config import load_settings
 from storage.errors import Refused
 from storage.jobs import JobKind, JobSpec, Priority
-from storage.projects import Binding, bind, bindings, link, lookup, move, related, unlink
+from storage.projects import Binding, bind, bindings, link, lookup, move, unlink
 from storage.queue import open_queue
 from storage.records import JsonValue, ProjectId
 from storage.repository import top_of
@@ -66,10 +66,10 @@ def init(invocation: Invocation, here: bool, new: bool) -> None:
     folder = invocation.folder if here else repository_root(invocation.folder)
     known = lookup(invocation.paths, folder)
     existed = known is not None and located(known, folder)
+    if not existed:
+        require_project_folder(invocation, folder)
     if not (existed or new):
-        others = related(invocation.paths, folder, environment=invocation.environment)
-        if others:
-            raise Refused(_choice(folder, others))
+        require_choice(invocation, folder)
     left = not existed and _was_left(invocation, folder)
     binding = bound(invocation, folder)
     memory = invocation.paths.project(binding.project_id).memory
@@ -99,21 +99,6 @@ def _was_left(invocation: Invocation, folder: Path) -> bool:
     from storage.projects import project_id_of
 
     return invocation.paths.project(project_id_of(folder.resolve())).database.exists()
-
-
-def _choice(folder: Path, others: tuple[Binding, ...]) -> str:
-    """What stands where, and the commands to choose from."""
-    lines = [f"{folder} was not bound: this repository has a memory already."]
-    for other in others:
-        there = other.location.is_dir()
-        lines.append(f"     {other.project_id} is used by {other.location}" + told(there))
-        lines.append(
-            f"     To share that memory:     ops project link {other.project_id}"
-            if there
-            else f"     If the checkout moved:    ops project move {other.project_id}"
-        )
-    lines.append("     For one of its own:       ops init --new")
-    return "\n".join(lines)
 
 
 @click.group()

@@ -8,8 +8,13 @@ from typing import cast
 
 import pytest
 
+from ops import first_run
 from ops.cli import main
 from ops.exits import Exit
+from ops.invocation import Invocation
+from ops.report import Report
+from storage.clock import SystemClock
+from storage.errors import Refused
 from storage.paths import HomePaths
 from storage.projects import bindings, lookup
 from storage.records import JsonValue
@@ -186,3 +191,46 @@ def test_a_corrupt_registry_stops_every_verb(person: Person, source: Path) -> No
         assert (code, "registry" in said) == (Exit.UNHEALTHY, True), words
     assert person.types("project", "list")[0] == Exit.UNHEALTHY
     assert person.paths.registry.read_bytes() == b"{}"
+
+
+def test_a_home_or_the_root_is_no_project(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One careless `ops init` must not take in every folder below it."""
+    user = tmp_path / "user"
+    user.mkdir()
+    monkeypatch.setenv("HOME", str(user))
+    person.asks("init", at=_made(user / "work"))
+
+    for place in (Path("/"), user, person.paths.home):
+        code, said = person.types("init", "--here", at=place)
+        assert (code, "is no project" in said) == (Exit.FAILED, True)
+
+    assert [item.location for item in bindings(person.paths)] == [user / "work"]
+
+
+def test_the_first_run_binds_no_clone_by_itself(
+    person: Person, source: Path, tmp_path: Path
+) -> None:
+    """As with `ops init`: nothing is bound, and the commands to choose from are named."""
+    own = person.asks("init", at=source)["project"]
+    copy = clone(source, tmp_path / "two" / "harbor")
+    invocation = Invocation(
+        paths=person.paths,
+        environment={"HOME": str(tmp_path)},
+        clock=SystemClock(),
+        folder=copy,
+        as_json=False,
+    )
+
+    plan = first_run.Plan(folder=copy, origin="found", files=(), count=1)
+
+    with pytest.raises(Refused, match=f"ops project link {own}"):
+        first_run._bind(plan, invocation, Report(as_json=True))
+
+    assert [item.location for item in bindings(person.paths)] == [source]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
