@@ -171,6 +171,21 @@ def transaction(
 
 
 @contextmanager
+def page_copy(into: apsw.Connection, source: apsw.Connection) -> Iterator[apsw.Backup]:
+    """SQLite's online copy of a whole database; the caller steps it and proves the copy.
+
+    On a failing disk apsw's `with` and its `close` answer with SystemError: a step's own error, or
+    the caller's proof, tells the truth, so what the end adds is left out.
+    """
+    work = into.backup("main", source, "main")
+    try:
+        yield work
+    finally:
+        with suppress(SystemError, apsw.Error):
+            work.close(True)
+
+
+@contextmanager
 def translated(what: str = "database", at: Path | str = "") -> Iterator[None]:
     """SQLite's exceptions as ours, cause chained; our own pass through untouched.
 

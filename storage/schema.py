@@ -12,7 +12,7 @@ from typing import Literal
 import apsw
 
 from storage.atomic import sync_directory
-from storage.connection import open_database, open_readonly, transaction, translated
+from storage.connection import open_database, open_readonly, page_copy, transaction, translated
 from storage.errors import Corrupt, NewerSchema
 
 Family = Literal["memory", "queue"]
@@ -84,7 +84,7 @@ def keep_copy(path: Path, found: int) -> Path:
     db = open_database(unfinished, create=True)
     try:
         with translated(path.name):
-            with closing(open_readonly(path)) as source, db.backup("main", source, "main") as work:
+            with closing(open_readonly(path)) as source, page_copy(db, source) as work:
                 while not work.done:
                     work.step(-1)
             sound = db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -25,6 +25,7 @@ from storage.connection import (
     BUSY_TIMEOUT_MS,
     open_database,
     open_readonly,
+    page_copy,
     private_directory,
     transaction,
     translated,
@@ -131,7 +132,7 @@ def unpack(file: Path, folder: Path) -> ProjectPaths:
     db = open_database(paths.database, create=True, shrinkable=True)
     try:
         with closing(open_readonly(file)) as source, translated(file.name):
-            with _copying(db, source) as work:
+            with page_copy(db, source) as work:
                 while not work.done:
                     work.step(STEP_PAGES)
             _write_journal(source, paths)
@@ -214,7 +215,7 @@ def _overwrite(db: apsw.Connection, staged: Path) -> None:
     with (
         closing(open_readonly(staged)) as source,
         translated(),
-        _copying(db, source) as work,
+        page_copy(db, source) as work,
     ):
         while not work.done:
             work.step(-1)
@@ -229,7 +230,7 @@ def _copy_pages(
         marker.header(source, project)
         db = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            with _copying(db, source) as work:
+            with page_copy(db, source) as work:
                 while not work.done:
                     work.step(STEP_PAGES)
                     if progress is not None:
@@ -239,16 +240,6 @@ def _copy_pages(
             db.close(True)
             with suppress(apsw.Error):
                 source.execute("ROLLBACK")
-
-
-@contextmanager
-def _copying(into: apsw.Connection, source: apsw.Connection) -> Iterator[apsw.Backup]:
-    """A page copy; apsw's own `with` turns a step's failure into a SystemError."""
-    work = into.backup("main", source, "main")
-    try:
-        yield work
-    finally:
-        work.close(True)
 
 
 def _complete(copy: Path, paths: ProjectPaths, project: ProjectId, made_at: int) -> None:
