@@ -158,7 +158,7 @@ def test_thousands_of_lapsed_leases_are_freed_in_batches(home: Path, clock: Manu
 
 def test_the_claim_seeks_and_never_scans_the_line(queue: JobQueue) -> None:
     """A plan that scans `jobs` would make a long queue slow; only the partial indexes are used."""
-    values = {"owner": "x", "token": 1, "until": 1, "boot": "b", "now": 1, "floor": 0}
+    values = {"owner": "x", "token": 1, "until": 1, "boot": "b", "now": 1, "floor": 0, "closed": ""}
 
     plan = [
         str(row[3]) for row in queue.file.db.execute("EXPLAIN QUERY PLAN " + leases.CLAIM, values)
