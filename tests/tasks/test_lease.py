@@ -227,7 +227,7 @@ def test_a_hung_run_loses_its_job_after_its_longest_time(bench: Bench) -> None:
 def test_a_beat_without_the_lock_loses_nothing(bench: Bench, home: Path) -> None:
     """A foreign writer delays renewal; the lease stands until its time is over."""
     bench.add()
-    impatient = open_queue(HomePaths(home), clock=bench.clock, busy_ms=400)
+    impatient = open_queue(HomePaths(home), clock=bench.clock, busy_ms=20)
     job = bench.queue.claim(bench.owner.name, lease_ms=LEASE_MS)
     assert job is not None
     heartbeat = Heartbeat(impatient, bench.clock, lease_ms=LEASE_MS)
@@ -245,7 +245,7 @@ def test_a_beat_without_the_lock_loses_nothing(bench: Bench, home: Path) -> None
 def test_an_ending_waits_for_a_busy_file(bench: Bench, home: Path) -> None:
     """A whole run must not be lost to a lock that is held for a moment."""
     bench.add()
-    impatient = open_queue(HomePaths(home), clock=bench.clock, busy_ms=20)
+    impatient = open_queue(HomePaths(home), clock=bench.clock, busy_ms=400)
     runner = Runner(impatient, bench.clock, bench.heartbeat)
     lease = bench.take()
     release = threading.Event()
