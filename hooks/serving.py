@@ -31,7 +31,8 @@ MAX_OPEN_REQUESTS: Final = 256
 _READ: Final = 65_536
 _ACCEPTS: Final = 64
 """Connections taken at once before others are served."""
-_TICK_S: Final = 1.0
+_TICK_S: Final = 3.0
+"""Every wake-up of an idle process costs its owner battery."""
 
 PeerUid = Callable[[socket.socket], int | None]
 
@@ -52,7 +53,7 @@ class Desk(Protocol):
         ...
 
     def tick(self) -> bool:
-        """Once a second: False ends the service."""
+        """Every few seconds: False ends the service."""
         ...
 
 

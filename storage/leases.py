@@ -256,6 +256,8 @@ class Reaped:
     buried: int = 0
     lapsed: int = 0
     """Of the above, those whose owner still lives: a hung or frozen run."""
+    watched: int = 0
+    """Owners that held leases when the pass began."""
 
 
 def leased_owners(db: apsw.Connection) -> tuple[str, ...]:

@@ -305,7 +305,7 @@ class JobQueue(QueueDesk):
             lapsed += found.lapsed
         if returned:
             ring(self.paths)
-        return Reaped(returned=returned, buried=buried, lapsed=lapsed)
+        return Reaped(returned=returned, buried=buried, lapsed=lapsed, watched=len(owners))
 
     def close(self) -> None:
         """Close the file; idempotent."""

@@ -72,6 +72,14 @@ def waiting(paths: HomePaths, limit: int = BATCH) -> list[Path]:
     return sorted(path for path in names if not path.name.startswith("."))[:limit]
 
 
+def folder_changed_at(paths: HomePaths) -> int | None:
+    """Modification time of the spool's folder, ns; None while there is none."""
+    try:
+        return paths.spool.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 TAKE: Final = (
     "INSERT INTO spooled (name, taken_at) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING 1"
 )

@@ -1,7 +1,7 @@
 """The bell: a datagram to each consumer after a commit, so that work starts at once.
 
-Ringing is best effort and never an error: a consumer also looks at `PRAGMA data_version` twice a
-second, which sees every commit of every process.
+Ringing is best effort and never an error: a consumer's tick also looks at `PRAGMA data_version`,
+which sees every commit of every process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from storage.errors import Unavailable
 from storage.paths import HomePaths, short_socket
 
 SOCKET_SUFFIX = ".sock"
-POLL_MS = 500
 _YOUNG_S = 60.0
 """A socket that was bound just now may not listen yet."""
 _LONGER_THAN_ANY = 200
@@ -97,8 +96,8 @@ class Listener:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 
-    def wait(self, timeout_ms: int = POLL_MS) -> bool:
-        """Whether the bell rang within the time; several rings count once."""
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Whether the bell rang within the time (None: however long); several rings count once."""
         if not self._poll.poll(timeout_ms):
             return False
         with suppress(BlockingIOError):
@@ -106,8 +105,13 @@ class Listener:
                 pass
         return True
 
+    def wake(self) -> None:
+        """End a `wait` of another thread as if the bell rang."""
+        with suppress(OSError):
+            self._socket.sendto(b"!", str(self._path))
+
     def close(self) -> None:
-        """Stop listening; idempotent."""
+        """Stop listening; idempotent. A `wait` of another thread needs `wake` first."""
         self._socket.close()
         with suppress(OSError):
             self._path.unlink()

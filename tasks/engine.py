@@ -43,8 +43,8 @@ from tasks.reconcile import Reconciler, bound_projects
 from tasks.schedule import Planner, entries
 from tasks.tick import Ticker
 
-IDLE_S = 2.0
-"""An idle worker looks again this often even if no bell rang: clocks step, datagrams get lost."""
+IDLE_S = 30.0
+"""An idle worker looks again this often although nothing rang: a clock may have stepped forward."""
 FAULT_S = 0.25
 GUARD_NAME = "worker.lock"
 
@@ -148,6 +148,8 @@ class Engine:
         with self._bell:
             self._stopping = True
             self._bell.notify_all()
+        if self._listener is not None:
+            self._listener.wake()
 
     def interrupt(self) -> None:
         """Give back what still runs; those runs can publish nothing more."""
@@ -231,8 +233,12 @@ class Engine:
         return work
 
     def tick(self, *, periodic: bool = True) -> None:
-        """One round of chores; a whole one feeds the watchdog."""
-        if self.ticker.tick(periodic=periodic):
+        """One round of chores; one without a failure feeds the watchdog."""
+        changed = self._saw_change()
+        if changed:
+            # Whoever committed may not have rung, or its datagram was lost.
+            self._ring()
+        if self.ticker.tick(periodic=periodic, changed=changed):
             self.readiness.alive()
 
     def drained(self) -> bool:
@@ -313,6 +319,13 @@ class Engine:
             return IDLE_S
         return max(0.01, (due - self._clock.now_ms()) / 1000)
 
+    def _saw_change(self) -> bool:
+        try:
+            return self.queue.file.changed()
+        except MemorydError:
+            # The chores will meet the same fault and say it.
+            return True
+
     def _ring(self) -> None:
         with self._bell:
             self._rings += 1
@@ -326,5 +339,5 @@ class Engine:
                 self._bell.wait_for(lambda: self._waiting > 0 or self._stopping)
             with suppress(MemorydError, OSError, ValueError):
                 # A closed socket (ValueError, OSError) means that the loop is about to end.
-                if listener.wait() or self.queue.file.changed():
+                if listener.wait():
                     self._ring()

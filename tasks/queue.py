@@ -35,6 +35,7 @@ from storage.queue import JobQueue
 from storage.queue_line import Line
 from storage.records import ProjectId
 from tasks.engine import AlreadyRunning, Engine
+from tasks.interrupts import Interrupts
 from tasks.lease import ActiveLease, Done, GaveUp, describe
 from tasks.messages import JsonSerializer
 from tasks.outbox import Run
@@ -42,6 +43,9 @@ from tasks.outbox import Run
 FOREIGN: Final = "huey"
 """The kind of tasks that are not ours."""
 EXIT_ALREADY_RUNNING: Final = 3
+WATCH_S: Final = 2.0
+"""How often the main thread looks for runs that hang and threads that died."""
+ONCE_S: Final = 0.1
 
 
 class LeasedStorage(BaseStorage):  # type: ignore[misc]  # huey has no types
@@ -354,8 +358,12 @@ class LeasedConsumer(Consumer):  # type: ignore[misc]  # huey has no types
     def __init__(self, huey: LeasedHuey, *, once: bool = False, **options: Any) -> None:
         super().__init__(huey, **options)
         self._once = once
+        # Huey looks ten times a second whether a signal came; here the signal says so itself.
+        self._stop_flag_timeout = 0
+        self._interrupts = Interrupts()
 
     def start(self) -> None:
+        self._interrupts.listen()
         # Huey sets them last: a TERM until then would kill what has just said that it is ready.
         self._set_signal_handlers()
         self.huey.engine.start(self.workers)
@@ -363,14 +371,22 @@ class LeasedConsumer(Consumer):  # type: ignore[misc]  # huey has no types
 
     def stop(self, graceful: bool = False) -> None:
         self.stop_flag.set()
+        self._interrupts.wake()
         self.huey.engine.stop_taking()
         super().stop(graceful)
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._interrupts.close()
 
     def loop(self, health_check_ts: float | None = None) -> Any:
         self._replace_hung()
         if self._once and self.huey.engine.drained():
             self.stop(graceful=True)
             raise ConsumerStopped
+        self._interrupts.wait(ONCE_S if self._once else WATCH_S)
         return super().loop(health_check_ts)
 
     def _replace_hung(self) -> None:

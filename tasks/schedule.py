@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterError, croniter
 
 from storage import schedules
-from storage.clock import DAY_MS, Clock, iso
+from storage.clock import DAY_MS, MAX_AT, Clock, iso
 from storage.config import ScheduleSettings
 from storage.errors import ConfigError
 from storage.jobs import JobKind, JobSpec, Priority
@@ -157,6 +157,8 @@ class Planner:
         self._projects = projects
         self._looked_at = 0
         self._compared_at = 0
+        self._next_run_at = 0
+        """The earliest next run that the last look saw."""
 
     def register(self) -> None:
         """Write the entries; one whose expression changed gets a new next run."""
@@ -168,6 +170,10 @@ class Planner:
                 )
             schedules.keep_only(db, json.dumps(sorted(self._entries)))
 
+    def is_due(self, now: int) -> bool:
+        """Whether an entry's time has come, as far as the last `tick` saw; reads nothing."""
+        return now >= self._next_run_at
+
     def tick(self) -> int:
         """Fire what is due; returns the slots that were new."""
         now = self._clock.now_ms()
@@ -178,7 +184,9 @@ class Planner:
         if compare:
             self._compared_at = now
         fired = 0
-        for view in schedules.views(self._queue.file.db):
+        planned = schedules.views(self._queue.file.db)
+        self._next_run_at = min((view.next_run_at for view in planned), default=MAX_AT)
+        for view in planned:
             entry = self._entries.get(view.name)
             if entry is None:
                 continue

@@ -2,6 +2,9 @@
 
 Each chore fails alone: a broken schedule must not keep the reaper from its round. `progressed_at`
 moves only when a whole round came through, and it is what the service manager's watchdog is fed by.
+
+A round that found nothing is not repeated until something moved: a commit, a file in the spool, a
+schedule's time, the clock. An idle consumer costs one look a second, not six chores.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from storage.errors import MemorydError
 from storage.log import get_logger
 from storage.queue import JobQueue
 from storage.queue_owner import sweep
+from storage.spool import folder_changed_at
 from tasks.reconcile import Reconciler
 from tasks.schedule import Planner
 
@@ -22,6 +26,8 @@ CLOCK_STEP_MS: Final = 5_000
 """A smaller step back is not worth a write."""
 RECONCILE_MS: Final = 60_000
 HOUSEKEEPING_MS: Final = 60_000
+QUIET_MS: Final = 15_000
+"""However quiet it is, the chores are done this often."""
 
 
 class Ticker:
@@ -46,11 +52,21 @@ class Ticker:
         self._reconciled_at: int | None = None
         self._kept_at: int | None = None
         self._offset: int | None = None
+        self._quiet_until = 0
+        self._spool_changed_at: int | None = None
         self.progressed_at = clock.boot_ms()
         """Boot ms of the last round in which no chore failed."""
 
-    def tick(self, *, periodic: bool = True) -> bool:
-        """One round; False if a chore failed. `periodic` fires schedules too."""
+    def tick(self, *, periodic: bool = True, changed: bool = True) -> bool:
+        """One round; False if a chore failed. `periodic` fires schedules too.
+
+        `changed` says that somebody else may have committed to the queue since the last round.
+        """
+        if not changed and self._is_quiet(periodic=periodic):
+            self.progressed_at = self._clock.boot_ms()
+            return True
+        # Taken before the folder is read: a file that comes in between shows in the next round.
+        self._spool_changed_at = folder_changed_at(self._queue.paths)
         chores: tuple[tuple[str, Callable[[], object]], ...] = (
             ("clock", self._follow_clock),
             ("reap", self._reap),
@@ -59,19 +75,37 @@ class Ticker:
             ("reconcile", self._reconcile),
             ("housekeeping", self._keep_house),
         )
-        sound, started = True, self._clock.boot_ms()
+        sound, found, started = True, False, self._clock.boot_ms()
         for name, chore in chores:
             try:
-                chore()
+                found = bool(chore()) or found
             except MemorydError as cause:
                 sound = False
                 get_logger().warning("tick.failed", problem=name, error=type(cause).__name__)
         took = self._clock.boot_ms() - started
         if took > SLOW_MS:
             get_logger().warning("tick.slow", duration_ms=took)
+        self._quiet_until = 0
         if sound:
             self.progressed_at = self._clock.boot_ms()
+            if not found:
+                self._quiet_until = self._next_chore_at()
         return sound
+
+    def _is_quiet(self, *, periodic: bool) -> bool:
+        boot, now = self._clock.boot_ms(), self._clock.now_ms()
+        return (
+            boot < self._quiet_until
+            and self._offset is not None
+            and abs(now - boot - self._offset) <= CLOCK_STEP_MS
+            and not (periodic and self._planner.is_due(now))
+            and folder_changed_at(self._queue.paths) == self._spool_changed_at
+        )
+
+    def _next_chore_at(self) -> int:
+        regular = ((self._reconciled_at, RECONCILE_MS), (self._kept_at, HOUSEKEEPING_MS))
+        due = [last + every for last, every in regular if last is not None]
+        return min(self.progressed_at + QUIET_MS, *due)
 
     def reconcile(self) -> int:
         """Compare stores with jobs now; returns the jobs asked for."""
@@ -92,23 +126,25 @@ class Ticker:
             self._queue.mark_clock()
         self._offset = offset
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
         found = self._queue.reap(max_crashes=self._max_crashes)
         if found.returned or found.buried:
             get_logger().warning(
                 "lease.reaped", returned=found.returned, buried=found.buried, lapsed=found.lapsed
             )
+        # A worker that dies leaves no trace in the file: while leases are out, look every second.
+        return found.watched > 0
 
-    def _spool(self) -> None:
+    def _spool(self) -> int:
         jobs = self._queue.drain_spool()
         if jobs:
             get_logger().info("spool.drained", jobs=jobs)
+        return jobs
 
-    def _reconcile(self) -> None:
-        if self._due(self._reconciled_at, RECONCILE_MS):
-            self.reconcile()
+    def _reconcile(self) -> int:
+        return self.reconcile() if self._due(self._reconciled_at, RECONCILE_MS) else 0
 
-    def _keep_house(self) -> None:
+    def _keep_house(self) -> int:
         frames = self._queue.file.tidy()
         if frames:
             get_logger().info("queue.checkpointed", frames=frames)
@@ -120,6 +156,7 @@ class Ticker:
             if pruned:
                 get_logger().info("queue.pruned", rows=pruned)
             sweep(self._queue.paths)
+        return frames
 
     def _due(self, last: int | None, every_ms: int) -> bool:
         return last is None or self._clock.boot_ms() - last >= every_ms
