@@ -47,14 +47,17 @@ def install_pi(agent_dir: Path, *, socket: Path, server_argv: Sequence[str]) -> 
         Invalid: something else lives under that name.
         Unavailable: the folder cannot be written.
     """
-    files = {
-        source.name: source.read_text("utf-8")
-        for source in sorted((_SOURCES / "pi_extension").glob("*.ts"))
-    }
+    files = pi_extension_files()
     files[_PI_MARK] = _dump({"socket": str(socket), "server": list(server_argv)})
     target = pi_target(agent_dir)
     _write_tree(target, files, mark=_PI_MARK)
     return target
+
+
+def pi_extension_files() -> dict[str, str]:
+    """Name and text of each file of the Pi extension."""
+    sources = sorted((_SOURCES / "pi_extension").glob("*.ts"))
+    return {source.name: source.read_text("utf-8") for source in sources}
 
 
 def install_claude(

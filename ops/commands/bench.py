@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import click
+from rich.console import RenderableType
 
 from ops.invocation import Invocation, shared_options
 from ops.output import console, pairs, show
@@ -44,6 +45,35 @@ def queue(invocation: Invocation, rounds: int, jobs: int, folder: Path | None) -
     with tempfile.TemporaryDirectory(prefix="memoryd-bench-", dir=folder) as made:
         figures = Bench(Path(made), rounds=rounds, jobs=jobs).run(_tell)
     show(invocation.as_json, figures, [pairs((name, _said(figures[name])) for name in figures)])
+
+
+@bench.command()
+@click.option("--samples", type=click.IntRange(4, 100_000), default=60)
+@click.option("--documents", type=click.IntRange(1, 700), default=300)
+@click.option("--node", default="node", help="The Node that runs Pi's extension.")
+@shared_options()
+def hook(invocation: Invocation, samples: int, documents: int, node: str) -> None:
+    """What a prompt waits for memory: idle, saturated, dead, locked and hung daemon."""
+    from ops.bench.hook import Bench
+
+    with tempfile.TemporaryDirectory(prefix="memoryd-bench-") as made:
+        measured = Bench(
+            Path(made), invocation.clock, samples=samples, documents=documents, node=node
+        )
+        figures = measured.run(_tell)
+    show(invocation.as_json, figures, [_by_client(figures)])
+
+
+def _by_client(figures: dict[str, JsonValue]) -> RenderableType:
+    shown = {name: value for name, value in figures.items() if not isinstance(value, dict)}
+    for name, states in figures.items():
+        for state, found in states.items() if isinstance(states, dict) else ():
+            if isinstance(found, dict):
+                times = "/".join(str(found[f"p{share}_ms"]) for share in (50, 95, 99))
+                over, answered = found["over_floor_p50_ms"], found["answered"]
+                line = f"p50/95/99 {times} ms, {over} over the floor, answered {answered}"
+                shown[f"{name} {state}"] = line
+    return pairs((name, _said(value)) for name, value in shown.items())
 
 
 def _tell(what: str) -> None:
