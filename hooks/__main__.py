@@ -18,11 +18,15 @@ from hooks.events import PromptSubmitted
 from storage.paths import HomePaths, home_directory
 
 if TYPE_CHECKING:
-    from hooks.events import HookEvent, HookOutcome
+    from hooks.events import HookEvent
+    from hooks.recall import Prompted
+    from hooks.receipts import Answered
 
 MAX_INPUT: Final = 8_388_608
 DEADLINE_MS: Final = 170
 """What is left of a host's patience once an interpreter has started twice."""
+MAX_RECEIPT: Final = 16_384
+"""Every system's pipe takes so much at once, without a reader."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -51,20 +55,51 @@ def main(argv: Sequence[str]) -> None:
         _keep(paths, event)
         return
     answered = _in_background(paths, event)
-    shown = host.render(event, _outcome(paths, event))
+    found = _prompted(paths, event)
+    shown = host.render(event, found.outcome)
+    if found.answered is not None:
+        # Before the answer: whoever reads that may kill this process at once.
+        os.write(answered, _receipt(found.answered))
     if shown is not None:
         sys.stdout.write(json.dumps(shown, separators=(",", ":")) + "\n")
         sys.stdout.flush()
     os.close(answered)
 
 
-def _outcome(paths: HomePaths, event: PromptSubmitted) -> HookOutcome:
-    from hooks.recall_client import outcome_from_sqlite
+def _prompted(paths: HomePaths, event: PromptSubmitted) -> Prompted:
+    from hooks.recall_client import prompted_from_sqlite
     from storage.clock import SystemClock
 
-    return outcome_from_sqlite(
+    return prompted_from_sqlite(
         paths, event, clock=SystemClock(), environment=os.environ, deadline_ms=DEADLINE_MS
     )
+
+
+def _receipt(answered: Answered) -> bytes:
+    """What the process in the background writes down; nothing that a pipe would not take at once.
+
+    The prompt stays here, and the project's name and days go with it: that process knows neither.
+    """
+    from hooks.receipts import receipt_of
+    from retrieval.receipts import to_json
+
+    told = {
+        "project": answered.project,
+        "keep_days": answered.keep_days,
+        "receipt": to_json(receipt_of(answered)),
+    }
+    raw = json.dumps(told, separators=(",", ":")).encode("ascii")
+    return raw if len(raw) <= MAX_RECEIPT else b""
+
+
+def _keep_receipt(paths: HomePaths, raw: bytes) -> None:
+    from storage.receipt_log import append
+    from storage.records import ProjectId
+
+    if raw:
+        told = json.loads(raw)
+        project, receipt = paths.project(ProjectId(told["project"])), told["receipt"]
+        append(project, receipt, now=receipt["at"], keep_days=told["keep_days"])
 
 
 def _in_background(paths: HomePaths, event: HookEvent) -> int:
@@ -83,8 +118,13 @@ def _in_background(paths: HomePaths, event: HookEvent) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        os.read(waiting, 1)
-        _keep(paths, event)
+        told = b""
+        while part := os.read(waiting, MAX_RECEIPT):
+            told += part
+        try:
+            _keep(paths, event)
+        finally:
+            _keep_receipt(paths, told)
     except BaseException as problem:
         _note(paths, problem)
     finally:

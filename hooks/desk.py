@@ -12,7 +12,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Full, Queue
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, cast
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from hooks.events import HookEvent, HookOutcome, PromptSubmitted, SessionStarted
 from hooks.frames import Request, answer_line, failure_line, parse_request, raw_line
 from hooks.hosting import Host, host_named
-from hooks.recall import Ask, FindProject, Recaller, bound_project
+from hooks.recall import Ask, FindProject, Prompted, Recaller, bound_project
+from hooks.receipts import Answered, keep
 from hooks.snapshots import Snapshots
 from hooks.warming import Warming
 from retrieval.render import render
-from storage.config import RecallSettings
 from storage.errors import Invalid, MemorydError
 
 if TYPE_CHECKING:
@@ -49,13 +49,15 @@ class CaptureLike(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Heard:
     """A hook's event; `answered` is set once its host need not wait for anything of ours."""
 
     host: Host
     event: HookEvent | None
     answered: threading.Event
+    receipt: Answered | None = None
+    """What to write down of the answer; there before `answered` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Desk:
         idle_exit_s: int = 0,
         threads: int = 2,
     ) -> None:
-        self._log, self._still_ours = log, still_ours
+        self._paths, self._log, self._still_ours = paths, log, still_ours
         self._new_capture = new_capture
         self._idle_exit_s = idle_exit_s
         self._counts: Counter[str] = Counter()
@@ -234,11 +236,14 @@ class Desk:
     def _hook(
         self, recaller: Recaller, request: Request, reply: Reply, heard: _Heard, *, late: bool
     ) -> None:
-        found, event = HookOutcome(), heard.event
+        found, event = Prompted(HookOutcome()), heard.event
+        began = monotonic()
         if isinstance(event, PromptSubmitted) and not late:
-            found = recaller.prompt(event.cwd, event.prompt)
-            self._count("injected" if found.block else "silent")
-        reply.send(_hook_answer(request, heard.host, event, found))
+            found = recaller.prompt(event)
+            self._count("injected" if found.outcome.block else "silent")
+        reply.send(_hook_answer(request, heard.host, event, found.outcome))
+        if found.answered is not None:
+            heard.receipt = replace(found.answered, ms=(monotonic() - began) * 1000)
         if isinstance(event, SessionStarted) and not event.subagent:
             # Nobody waits for this: a person needs longer to type than a model needs to load.
             recaller.prepare(event.cwd)
@@ -254,18 +259,31 @@ class Desk:
 
     def _capture(self) -> None:
         capture: CaptureLike | None = None
-        while (event := self._next_event()) is not None:
+        while (heard := self._next_heard()) is not None:
             try:
                 if capture is None:
                     capture = self._new_capture()
-                capture.handle(event)
+                if heard.event is not None:
+                    capture.handle(heard.event)
                 self._count("captured")
             except Exception as problem:
                 # As in `_handle`: one event that cannot be kept must not cost the next ones.
                 self._count("capture_failed")
                 self._log.write("capture.failed", problem=type(problem).__name__)
+            self._write_receipt(heard.receipt)
 
-    def _next_event(self) -> HookEvent | None:
+    def _write_receipt(self, answered: Answered | None) -> None:
+        if answered is None:
+            return
+        try:
+            kept = keep(self._paths, answered)
+        except Exception as problem:
+            # As above: a disk that fails in a new way must not end the thread.
+            kept = False
+            self._log.write("receipt.failed", problem=type(problem).__name__)
+        self._count("receipts" if kept else "receipts_lost")
+
+    def _next_heard(self) -> _Heard | None:
         """The oldest event; None when the desk is closed and everything was written down."""
         with self._capture_ready:
             while not self._captured and not self._closing:
@@ -276,7 +294,7 @@ class Desk:
         # Writing down takes the processor from whoever is answering; a hung answer may not keep
         # everybody's words in memory.
         heard.answered.wait(GIVEN_UP_MS / 1000)
-        return heard.event
+        return heard
 
     def _failed(self, request: Request, problem: Exception) -> None:
         self._count("failed")
@@ -313,8 +331,7 @@ def _recall(recaller: Recaller, request: Request) -> JsonValue:
         expansions=_texts(request.fields.get("expansions")),
     )
     found = recaller.recall(ask)
-    size = RecallSettings().max_bytes if ask.max_bytes is None else ask.max_bytes
-    return {"recall": found.to_json(), "block": render(found, max_bytes=size)}
+    return {"recall": found.to_json(), "block": render(found, max_bytes=recaller.room(ask))}
 
 
 def _hook_answer(

@@ -1,7 +1,7 @@
 """What a prompt is answered with: the project of a folder, its memory, its settings.
 
 `Recaller` is the resident server's; one instance per thread, sharing snapshots and the encoder.
-`outcome` is the one place where a recall becomes what a host injects.
+`prompted` is the one place where a recall becomes what a host injects, or only would have.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hooks.events import HookOutcome
+from hooks.events import HookOutcome, PromptSubmitted
 from hooks.holdings import Holdings
+from hooks.receipts import Answered
 from retrieval import sqlite_search
 from retrieval.render import render
 from retrieval.results import Recall, abstained
@@ -62,9 +63,39 @@ def bounds_of(ask: Ask, settings: RecallSettings) -> Bounds:
     return Bounds(min(MAX_ITEMS, max(1, limit)), min(MAX_BYTES, max(0, size)))
 
 
-def outcome(recall: Recall, settings: RecallSettings) -> HookOutcome:
-    """What the host injects: the block, or nothing."""
-    return HookOutcome(block=render(recall, max_bytes=settings.max_bytes))
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """What a prompt's host gets; and what to write down of it, if anything."""
+
+    outcome: HookOutcome
+    answered: Answered | None = None
+
+
+def prompted(
+    project: ProjectId,
+    event: PromptSubmitted,
+    recall: Recall,
+    settings: RecallSettings,
+    *,
+    at: int,
+    by_server: bool,
+) -> Prompted:
+    """What the host injects: the block, or nothing, as in shadow mode."""
+    block = render(recall, max_bytes=settings.max_bytes)
+    outcome = HookOutcome(block="" if settings.shadow else block)
+    if settings.receipt_days == 0:
+        return Prompted(outcome)
+    answered = Answered(
+        project=project,
+        event=event,
+        recall=recall,
+        at=at,
+        block_bytes=len(block.encode("utf-8")),
+        shadow=settings.shadow,
+        keep_days=settings.receipt_days,
+        by_server=by_server,
+    )
+    return Prompted(outcome, answered)
 
 
 def bound_project(paths: HomePaths, cwd: Path) -> ProjectId | None:
@@ -107,23 +138,35 @@ class Recaller:
         settings = self.holdings.settings(project).recall
         if not settings.enabled:
             return abstained("recall is switched off in the settings")
-        try:
-            return self._answer(project, ask, settings)
-        except NotInitialized:
-            self._snapshots.forget(project)
-            return abstained("this project has no memory yet")
+        found = self._recall(project, ask, settings)
+        return abstained("this project has no memory yet") if found is None else found
 
-    def prompt(self, cwd: str, prompt: str) -> HookOutcome:
+    def room(self, ask: Ask) -> int:
+        """Bytes that the block of an answer may take: as asked, else as the project's settings say.
+
+        Raises:
+            MemorydError: the settings are not usable.
+        """
+        project = self._project(ask.cwd)
+        settings = RecallSettings() if project is None else self.holdings.settings(project).recall
+        return bounds_of(ask, settings).max_bytes
+
+    def prompt(self, event: PromptSubmitted) -> Prompted:
         """What to inject beside a prompt.
 
         Raises:
             MemorydError: as `recall`.
         """
-        project = self._project(cwd)
+        project = self._project(event.cwd)
         if project is None:
-            return HookOutcome()
+            return Prompted(HookOutcome())
         settings = self.holdings.settings(project).recall
-        return outcome(self.recall(Ask(cwd=cwd, query=prompt)), settings)
+        if not settings.enabled:
+            return Prompted(HookOutcome())
+        found = self._recall(project, Ask(cwd=event.cwd, query=event.prompt), settings)
+        if found is None:
+            return Prompted(HookOutcome())
+        return prompted(project, event, found, settings, at=self._clock.now_ms(), by_server=True)
 
     def prepare(self, cwd: str) -> None:
         """Load what the first prompt of a session will want: the index, and the encoder behind it.
@@ -155,6 +198,14 @@ class Recaller:
 
     def _project(self, cwd: str) -> ProjectId | None:
         return self._find_project(self._paths, Path(cwd)) if cwd else None
+
+    def _recall(self, project: ProjectId, ask: Ask, settings: RecallSettings) -> Recall | None:
+        """The answer; None when the project has no memory yet."""
+        try:
+            return self._answer(project, ask, settings)
+        except NotInitialized:
+            self._snapshots.forget(project)
+            return None
 
     def _answer(self, project: ProjectId, ask: Ask, settings: RecallSettings) -> Recall:
         held = self.holdings.authority(project)

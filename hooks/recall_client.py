@@ -10,15 +10,17 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import apsw
 
+from hooks.events import HookOutcome
 from hooks.frames import MAX_FRAME_BYTES, parse_answer, request_line
 from hooks.holdings import Holdings
-from hooks.recall import Ask, FindProject, bound_project, bounds_of, outcome
+from hooks.recall import Ask, FindProject, Prompted, bound_project, bounds_of, prompted
 from retrieval import sqlite_search
 from retrieval.results import Recall, abstained, from_json
 from storage.config import RecallSettings
@@ -27,11 +29,11 @@ from storage.errors import Invalid, MemorydError, NotInitialized, Unavailable
 if TYPE_CHECKING:
     import socket
 
-    from hooks.events import HookOutcome, PromptSubmitted
+    from hooks.events import PromptSubmitted
     from storage.authority.port import Authority
     from storage.clock import Clock
     from storage.paths import HomePaths
-    from storage.records import JsonValue
+    from storage.records import JsonValue, ProjectId
 
 NO_SERVER: Final = "no recall server answered"
 _SERVER_SHARE: Final = 0.6
@@ -137,27 +139,38 @@ def recall_from_sqlite(
     holdings = Holdings(paths, clock, environment)
     deadline = monotonic() + deadline_ms / 1000
     try:
-        return _ask_store(paths, ask, holdings, find_project, clock.now_ms(), deadline)[0]
+        return _ask_store(paths, ask, holdings, find_project, clock.now_ms(), deadline).recall
     finally:
         holdings.close()
 
 
-def outcome_from_sqlite(
+def prompted_from_sqlite(
     paths: HomePaths,
     event: PromptSubmitted,
     *,
     clock: Clock,
     environment: Mapping[str, str],
     deadline_ms: int,
-) -> HookOutcome:
+) -> Prompted:
     """What to inject beside a prompt: `recall_from_sqlite` within the project's own bounds."""
     ask = Ask(cwd=event.cwd, query=event.prompt)
     holdings = Holdings(paths, clock, environment)
-    deadline = monotonic() + deadline_ms / 1000
+    now_at, deadline = clock.now_ms(), monotonic() + deadline_ms / 1000
     try:
-        return outcome(*_ask_store(paths, ask, holdings, bound_project, clock.now_ms(), deadline))
+        found = _ask_store(paths, ask, holdings, bound_project, now_at, deadline)
     finally:
         holdings.close()
+    if found.project is None:
+        return Prompted(HookOutcome())
+    return prompted(found.project, event, found.recall, found.settings, at=now_at, by_server=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    recall: Recall
+    settings: RecallSettings
+    project: ProjectId | None = None
+    """Whose memory was asked; None when none was."""
 
 
 def _ask_store(
@@ -167,24 +180,25 @@ def _ask_store(
     find_project: FindProject,
     now_at: int,
     deadline: float,
-) -> tuple[Recall, RecallSettings]:
-    settings = RecallSettings()
+) -> _Asked:
+    settings, project = RecallSettings(), None
     try:
         project = find_project(paths, Path(ask.cwd)) if ask.cwd else None
         if project is None:
-            return abstained("no memory belongs to this folder"), settings
+            return _Asked(abstained("no memory belongs to this folder"), settings)
         settings = holdings.settings(project).recall
         if not settings.enabled:
-            return abstained("recall is switched off in the settings"), settings
+            return _Asked(abstained("recall is switched off in the settings"), settings)
         authority = holdings.authority(project).authority
-        return _search(authority, ask, settings, now_at=now_at, deadline=deadline), settings
+        found = _search(authority, ask, settings, now_at=now_at, deadline=deadline)
+        return _Asked(found, settings, project)
     except NotInitialized:
-        return abstained("this project has no memory yet"), settings
+        return _Asked(abstained("this project has no memory yet"), settings)
     except MemorydError as problem:
-        return abstained("the memory cannot be read", gaps=(str(problem),)), settings
+        return _Asked(abstained("the memory cannot be read", gaps=(str(problem),)), settings)
     except apsw.InterruptError:
         gaps = ("the search was cut off at its deadline",)
-        return abstained("not enough time", gaps=gaps), settings
+        return _Asked(abstained("not enough time", gaps=gaps), settings, project)
 
 
 def start_server(paths: HomePaths) -> None:

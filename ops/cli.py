@@ -45,6 +45,7 @@ VERBS: dict[str, str] = {
     "cancel": "ops.commands.control",
     "drain": "ops.commands.control",
     "recall": "ops.commands.memory",
+    "why": "ops.commands.why",
     "learned": "ops.commands.memory",
     "facts": "ops.commands.memory",
     "remember": "ops.commands.note",

@@ -14,6 +14,7 @@ at equal false injections: cosine alone, the fused ranking score, a margin over 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -48,6 +49,8 @@ LITERAL: Final = 0.6
 """What a literal found as it stands adds, times its exact score."""
 FOLLOWS: Final = 0.12
 """How far below the bar a text may stay once another one has convinced."""
+NEAREST: Final = 4
+"""So many of those that stay below are named, for whoever asks why."""
 REPLIES: Final = 0.05
 """How much less an answer convinces than the line of its session that asks what was asked."""
 
@@ -58,6 +61,13 @@ def accepted(ranked: Sequence[Candidate]) -> list[Candidate]:
     if max(margins, default=-1.0) < 0:
         return []
     return [candidate for candidate, held in zip(ranked, margins, strict=True) if held >= -FOLLOWS]
+
+
+def nearest(ranked: Sequence[Candidate], shown: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that were not accepted, closest to the bar first; a few of them."""
+    rowids = {candidate.rowid for candidate in shown}
+    rest = [candidate for candidate in ranked if candidate.rowid not in rowids]
+    return heapq.nlargest(NEAREST, rest, key=margin)
 
 
 def margin(candidate: Candidate) -> float:

@@ -8,16 +8,21 @@ shown for that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
-from retrieval.abstain import accepted
+from retrieval.abstain import accepted, margin, nearest
 from retrieval.ask import Ask
 from retrieval.candidates import Candidate
 from retrieval.diversity import Seen
 from retrieval.door import Admitted, Door
 from retrieval.render import fit
-from retrieval.results import Item, Leg, Recall, Status
+from retrieval.results import Cut, Item, Left, Leg, Recall, Scores, Status
 from storage.authority.reads import Reads
 from storage.records import Chunk, SourceRef
+
+MAX_LEFT: Final = 8
+"""What was left out is named up to here; `omitted` counts it all."""
 
 
 def assemble(
@@ -31,6 +36,7 @@ def assemble(
     """The answer: the best accepted candidates that still hold, within limit and bytes."""
     convincing = accepted(ranked)
     items: list[Item] = []
+    left: list[Left] = []
     seen, door = Seen(), Door(reads, ask)
     documents: set[str] = set()
     omitted = 0
@@ -39,15 +45,24 @@ def assemble(
         if chunk is None or chunk.document_key in documents:
             continue
         found = door.look(chunk.document_key)
+        documents.add(chunk.document_key)
         if found is None:
+            left.append(_left(chunk, candidate, "ended"))
             continue
         item = _item(chunk, candidate, found, reads)
-        documents.add(chunk.document_key)
-        if len(items) == ask.limit or not seen.is_new(item.text):
-            omitted += 1
-        else:
+        why: Cut | None = None
+        if len(items) == ask.limit:
+            why = "limit"
+        elif not seen.is_new(item.text):
+            why = "repeats"
+        if why is None:
             items.append(item)
+        else:
+            omitted += 1
+            left.append(_left(chunk, candidate, why))
     fitting = fit(items, max_bytes=ask.max_bytes)
+    left += _without_room(items, fitting)
+    left += _below(ranked, convincing, reads, door, documents)
     gaps = tuple(leg.gap for leg in legs if leg.gap)
     cut = len(fitting) < len(items) or any(item.truncated for item in fitting)
     status: Status = "partial" if gaps or cut else "ok"
@@ -59,11 +74,47 @@ def assemble(
         status=status,
         items=fitting,
         omitted=omitted + len(items) - len(fitting),
+        left=tuple(left[:MAX_LEFT]),
         gaps=gaps,
         reason=reason,
         legs=tuple(legs),
         generation=generation,
     )
+
+
+def _without_room(items: Sequence[Item], fitting: Sequence[Item]) -> list[Left]:
+    shown = {item.document_key for item in fitting}
+    return [
+        Left(document_key=item.document_key, why="bytes", scores=item.scores)
+        for item in items
+        if item.document_key not in shown
+    ]
+
+
+def _below(
+    ranked: Sequence[Candidate],
+    convincing: Sequence[Candidate],
+    reads: Reads,
+    door: Door,
+    documents: set[str],
+) -> list[Left]:
+    """What came closest to the gate without passing it, of the documents not named yet."""
+    below = []
+    for candidate in nearest(ranked, convincing):
+        chunk = reads.chunk(candidate.rowid)
+        if chunk is None or chunk.document_key in documents or not door.admits(chunk.document_key):
+            continue
+        documents.add(chunk.document_key)
+        below.append(_left(chunk, candidate, "gate"))
+    return below
+
+
+def _left(chunk: Chunk, candidate: Candidate, why: Cut) -> Left:
+    return Left(document_key=chunk.document_key, why=why, scores=_judged(candidate))
+
+
+def _judged(candidate: Candidate) -> Scores:
+    return replace(candidate.scores, margin=margin(candidate))
 
 
 def _why_nothing(
@@ -89,7 +140,7 @@ def _item(chunk: Chunk, candidate: Candidate, found: Admitted, reads: Reads) -> 
             valid_at=found.interval.start,
             invalid_at=document.valid_to,
             sources=(SourceRef(adapter=document.adapter, locator=locator, line=0),),
-            scores=candidate.scores,
+            scores=_judged(candidate),
         )
     return Item(
         document_key=document.key,
@@ -101,5 +152,5 @@ def _item(chunk: Chunk, candidate: Candidate, found: Admitted, reads: Reads) -> 
         valid_at=fact.valid_at,
         invalid_at=fact.invalid_at,
         sources=tuple(quote.source for quote in reads.evidence(fact.fact_id)),
-        scores=candidate.scores,
+        scores=_judged(candidate),
     )

@@ -14,6 +14,10 @@ from storage.records import JsonValue, SourceRef
 
 Status: TypeAlias = Literal["ok", "partial", "abstained"]
 _STATUSES: Final[tuple[Status, ...]] = ("ok", "partial", "abstained")
+Cut: TypeAlias = Literal["gate", "repeats", "limit", "bytes", "ended"]
+"""Why something that was found is not shown: not close enough, says what a better one says, one
+item too many, no room, does not hold any more."""
+_CUTS: Final[tuple[Cut, ...]] = ("gate", "repeats", "limit", "bytes", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,17 @@ class Scores:
     exact: float = 0.0
     coverage: float = 0.0
     """Share of the query's informative words that the text contains, weighted by rarity."""
+    margin: float = 0.0
+    """How far above the gate's bar; 0 is just enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Something that was found and is not shown."""
+
+    document_key: str
+    why: Cut
+    scores: Scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +84,8 @@ class Recall:
     items: tuple[Item, ...] = ()
     omitted: int = 0
     """Items that passed the gate but not the item limit, the redundancy filter or the bytes."""
+    left: tuple[Left, ...] = ()
+    """The best of what is not shown, and why: a few."""
     gaps: tuple[str, ...] = ()
     reason: str = ""
     """Why it abstained."""
@@ -87,6 +104,14 @@ class Recall:
             "status": self.status,
             "items": [_item_json(item) for item in self.items],
             "omitted": self.omitted,
+            "left": [
+                {
+                    "document_key": one.document_key,
+                    "why": one.why,
+                    "scores": scores_json(one.scores),
+                }
+                for one in self.left
+            ],
             "gaps": list(self.gaps),
             "reason": self.reason,
             "ms": round(self.ms, 3),
@@ -115,6 +140,8 @@ def from_json(value: JsonValue) -> Recall:
             status=_status(document["status"]),
             items=tuple(_item(entry) for entry in _list(document["items"])),
             omitted=_int(document["omitted"]),
+            # A server of the release before does not say what it left out.
+            left=tuple(_left(entry) for entry in _list(document.get("left") or [])),
             gaps=tuple(str(gap) for gap in _list(document["gaps"])),
             reason=str(document["reason"]),
             ms=_float(document["ms"]),
@@ -132,8 +159,58 @@ def _status(value: JsonValue) -> Status:
     raise ValueError("unknown status")
 
 
+def scores_json(scores: Scores) -> dict[str, JsonValue]:
+    """Scores as plain JSON."""
+    return {
+        "fused": scores.fused,
+        "lexical": scores.lexical,
+        "dense": scores.dense,
+        "exact": scores.exact,
+        "coverage": scores.coverage,
+        "margin": scores.margin,
+    }
+
+
+def scores_from(value: JsonValue) -> Scores:
+    """The scores that `scores_json` wrote.
+
+    Raises:
+        KeyError, TypeError: not such a value.
+    """
+    entry = _object(value)
+    dense = entry["dense"]
+    return Scores(
+        fused=_float(entry["fused"]),
+        lexical=_float(entry["lexical"]),
+        dense=None if dense is None else _float(dense),
+        exact=_float(entry["exact"]),
+        coverage=_float(entry["coverage"]),
+        margin=_float(entry.get("margin", 0.0)),
+    )
+
+
+def cut_named(value: JsonValue) -> Cut:
+    """The cut of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for known in _CUTS:
+        if value == known:
+            return known
+    raise ValueError("unknown cut")
+
+
+def _left(value: JsonValue) -> Left:
+    entry = _object(value)
+    return Left(
+        document_key=str(entry["document_key"]),
+        why=cut_named(entry["why"]),
+        scores=scores_from(entry["scores"]),
+    )
+
+
 def _item_json(item: Item) -> dict[str, JsonValue]:
-    scores = item.scores
     return {
         "document_key": item.document_key,
         "fact_id": item.fact_id,
@@ -146,20 +223,12 @@ def _item_json(item: Item) -> dict[str, JsonValue]:
         "invalid_at": item.invalid_at,
         "sources": [[s.adapter, s.locator, s.line, s.session_id] for s in item.sources],
         "truncated": item.truncated,
-        "scores": {
-            "fused": scores.fused,
-            "lexical": scores.lexical,
-            "dense": scores.dense,
-            "exact": scores.exact,
-            "coverage": scores.coverage,
-        },
+        "scores": scores_json(item.scores),
     }
 
 
 def _item(value: JsonValue) -> Item:
     entry = _object(value)
-    scores = _object(entry["scores"])
-    dense = scores["dense"]
     end = entry["invalid_at"]
     return Item(
         document_key=str(entry["document_key"]),
@@ -173,13 +242,7 @@ def _item(value: JsonValue) -> Item:
         invalid_at=None if end is None else _int(end),
         sources=tuple(_source(_list(source)) for source in _list(entry["sources"])),
         truncated=entry["truncated"] is True,
-        scores=Scores(
-            fused=_float(scores["fused"]),
-            lexical=_float(scores["lexical"]),
-            dense=None if dense is None else _float(dense),
-            exact=_float(scores["exact"]),
-            coverage=_float(scores["coverage"]),
-        ),
+        scores=scores_from(entry["scores"]),
     )
 
 

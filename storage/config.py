@@ -82,6 +82,10 @@ class RecallSettings:
     idle_exit_s: int = 0
     """Seconds without a request after which the recall server leaves; 0 = never."""
     max_index_bytes: int = 134_217_728
+    shadow: bool = False
+    """Nothing is put into prompts; the receipts say what would have been."""
+    receipt_days: int = 14
+    """How long receipts are kept; 0 = none is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,7 @@ _MINIMUM: Mapping[tuple[str, str], int] = {
     ("budget", "calls_per_day"): 0,
     ("budget", "tokens_per_day"): 0,
     ("recall", "idle_exit_s"): 0,
+    ("recall", "receipt_days"): 0,
     ("queue", "lease_ms"): 3_000,
     ("recall", "deadline_ms"): 20,
     ("recall", "max_bytes"): 512,

@@ -110,6 +110,11 @@ class ProjectPaths:
         return self.memory / "config.toml"
 
     @property
+    def receipts(self) -> Path:
+        """What recall left behind of each answered prompt, one JSONL file a UTC day."""
+        return self.memory / "receipts"
+
+    @property
     def session_log(self) -> Path:
         """memoryd's own log of learnable observations, one JSONL file a UTC day."""
         return self.root / "pi-session"

@@ -22,6 +22,7 @@ from storage.config import StorageSettings
 from storage.errors import MemorydError
 from storage.paths import HomePaths
 from storage.projects import bind, lookup
+from storage.receipt_log import newest_first
 from tests.hooks.serverside import a_server, find_test_project, short_home
 from tests.retrieval.memories import FACTS, PROJECT, a_fact, a_store, remember
 from tests.support import wait_until
@@ -274,6 +275,12 @@ def test_a_prompt_is_kept_although_the_host_kills_its_hook(bound_home: Path) -> 
     assert answer != b""
     wait_until(lambda: any(staging.glob("*.jsonl")), what="the staged prompt")
     wait_until(lambda: answers(bound_home), what="the started server")
+    bound = lookup(HomePaths(bound_home), bound_home / "checkout")
+    assert bound is not None
+    project = HomePaths(bound_home).project(bound.project_id)
+    wait_until(lambda: any(newest_first(project)), what="the receipt")
+    (receipt,) = newest_first(project)
+    assert (receipt["server"], receipt["status"]) == (False, "ok")
 
 
 def test_the_project_decides_how_much_a_hook_without_a_server_shows(bound_home: Path) -> None:
