@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ops.invocation import Invocation
 from ops.lessons import place, shortened
-from ops.nearby import Nearest, opened_here
+from ops.nearby import opened_here
 from ops.output import printable, styled, table
-from ops.project import Project
+from ops.project import Project, opened
+from ops.receipts import CUTS, Told, told_of
+from retrieval.receipts import found_in
 from retrieval.render import render
-from retrieval.results import Item, Recall
+from retrieval.results import Item, Recall, Scores
 from storage.errors import MemorydError
 from storage.records import JsonValue
 
@@ -40,10 +42,17 @@ class Answer:
     """The whole way, as the asker felt it."""
     words_only: str = ""
     """Why meaning was not compared; "" when it was."""
-    nearest: Nearest | None = None
-    """What came closest, when nothing was good enough and somebody wants to know."""
+    left: tuple[Told, ...] = ()
+    """The best of what was found and not shown, for somebody who wants to know."""
     here: bool = False
     """Found in this process, not by the server."""
+
+    @property
+    def nearest(self) -> Told | None:
+        """What came closest, when nothing was good enough."""
+        missed = [one for one in self.left if one.text and one.found.cut == "gate"]
+        best = max(missed, key=lambda one: one.found.scores.margin, default=None)
+        return None if self.recall.items else best
 
 
 def ask(
@@ -82,14 +91,12 @@ def ask_patiently(
     """
     began = time.perf_counter()
     recall = _from_server(invocation, project, question, as_of)
-    wanting = recall is None or (explain and not recall.items)
-    words_only, nearest, here = "", None, recall is None
-    if wanting and project.settings.recall.enabled:
+    words_only, here = "", recall is None
+    if recall is None and project.settings.recall.enabled:
         with opened_here(invocation, project) as index:
             if index is not None:
                 words_only = index.words_only
-                recall = recall or index.recall(project, question, as_of)
-                nearest = index.nearest(question, as_of) if explain and not recall.items else None
+                recall = index.recall(project, question, as_of)
     if recall is None:
         found = ask(invocation, project, question, as_of=as_of)
         recall, words_only = found.recall, "the recall server is not ready (ops start)"
@@ -100,9 +107,16 @@ def ask_patiently(
         block=block,
         ms=(time.perf_counter() - began) * 1000,
         words_only=words_only,
-        nearest=nearest,
+        left=_left(invocation, project, recall) if explain else (),
         here=here,
     )
+
+
+def _left(invocation: Invocation, project: Project, recall: Recall) -> tuple[Told, ...]:
+    """What the answer left out, with its words."""
+    found = [one for one in found_in(recall) if one.cut is not None]
+    with opened(invocation, project) as authority, authority.read() as reads:
+        return tuple(told_of(reads, found))
 
 
 def _from_server(
@@ -128,7 +142,10 @@ def answer_json(answer: Answer) -> dict[str, JsonValue]:
         "block": answer.block,
         "block_bytes": len(answer.block.encode("utf-8")),
         "words_only": answer.words_only or None,
-        "nearest": {"text": answer.nearest.text, "missed_by": round(answer.nearest.missed_by, 3)}
+        "nearest": {
+            "text": answer.nearest.text,
+            "missed_by": round(max(0.0, -answer.nearest.found.scores.margin), 3),
+        }
         if answer.nearest
         else None,
     }
@@ -152,27 +169,28 @@ def _told(item: Item) -> Text:
 
 
 def explanation(answer: Answer) -> list[RenderableType | str]:
-    """How the answer was found: each item's scores, each leg's work, and what was missing."""
+    """How the answer was found: each item's scores, what was cut and why, each leg's work."""
     recall = answer.recall
-    scores = [
-        (
-            printable(item.text)[:60],
-            *_scores(item),
-            ("unconfirmed" if item.unconfirmed else item.standing),
-        )
-        for item in recall.items
-    ]
-    legs = [
-        (leg.name, f"{leg.candidates:,}", f"{leg.ms:.1f}", leg.gap or "") for leg in recall.legs
-    ]
     shown: list[RenderableType | str] = []
-    if scores:
-        columns = ("item", ">fused", ">words", ">meaning", ">names", ">coverage", "standing")
-        shown.append(table(columns, scores))
-    if legs:
+    if recall.items:
+        rows = [
+            (printable(item.text)[:60], *_scores(item.scores), _how_far(item))
+            for item in recall.items
+        ]
+        shown.append(table(("item", *_COLUMNS, "standing"), rows))
+    if answer.left:
+        rows = [
+            (shortened(one.text, 60) or "gone since", *_scores(one.found.scores), _cut(one))
+            for one in answer.left
+        ]
+        shown.append(table(("left out", *_COLUMNS, "why"), rows))
+    if recall.legs:
+        legs = [
+            (leg.name, f"{leg.candidates:,}", f"{leg.ms:.1f}", leg.gap or "") for leg in recall.legs
+        ]
         shown.append(table(("leg", ">candidates", ">ms", "missing"), legs))
     if answer.nearest:
-        missed = f"it missed the bar by {answer.nearest.missed_by:.2f}"
+        missed = f"it missed the bar by {max(0.0, -answer.nearest.found.scores.margin):.2f}"
         text = shortened(answer.nearest.text.strip())
         shown.append(styled(f"nearest: “{text}”, {missed}"))
     via = "this command" if answer.here else "the recall server"
@@ -185,8 +203,18 @@ def explanation(answer: Answer) -> list[RenderableType | str]:
     return shown
 
 
-def _scores(item: Item) -> tuple[str, str, str, str, str]:
-    scores = item.scores
+_COLUMNS: Final = (">fused", ">words", ">meaning", ">names", ">coverage", ">above the bar")
+
+
+def _how_far(item: Item) -> str:
+    return "unconfirmed" if item.unconfirmed else item.standing
+
+
+def _cut(one: Told) -> str:
+    return CUTS[one.found.cut] if one.found.cut else ""
+
+
+def _scores(scores: Scores) -> tuple[str, ...]:
     dense = "-" if scores.dense is None else f"{scores.dense:.2f}"
     return (
         f"{scores.fused:.2f}",
@@ -194,4 +222,5 @@ def _scores(item: Item) -> tuple[str, str, str, str, str]:
         dense,
         f"{scores.exact:.2f}",
         f"{scores.coverage:.2f}",
+        f"{scores.margin:+.2f}",
     )

@@ -1,8 +1,8 @@
 """Asking a memory inside the command itself, as the recall server would.
 
 For a person who asks while the server does not run, or has not loaded its encoder: the same index,
-the same encoder, the same answer, a few hundred milliseconds later. Owns also the nearest text of a
-question that nothing was good enough for. Leaves the server's and the agents' way to `hooks`.
+the same encoder, the same answer, a few hundred milliseconds later. Leaves the server's and the
+agents' way to `hooks`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 MAX_CHUNKS: Final = 20_000
 """Indexing takes a second up to here; a larger memory is left to the server, or to words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nearest:
-    """The text that came closest, and by how much it missed the bar."""
-
-    text: str
-    missed_by: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +53,6 @@ class Opened:
             max_bytes=settings.max_bytes,
             as_of=as_of,
         )
-
-    def nearest(self, question: str, as_of: int | None) -> Nearest | None:
-        """The closest text that may be shown; None when nothing is near at all."""
-        from retrieval import search
-        from retrieval.abstain import margin
-        from retrieval.ask import Ask
-        from retrieval.query import parse_query
-
-        asked = parse_query(question)
-        if asked.silent:
-            return None
-        ask = Ask(at=self.now_at if as_of is None else as_of)
-        ranked, _ = search.rank(self.index, asked, ask, reads=self.reads, encoder=self.encoder)
-        best = max(ranked, key=margin, default=None)
-        chunk = self.reads.chunk(best.rowid) if best else None
-        if best is None or chunk is None:
-            return None
-        return Nearest(text=chunk.text, missed_by=max(0.0, -margin(best)))
 
 
 @contextmanager
@@ -120,7 +94,7 @@ class _Unload:
 
 def _encoder(project: Project, reads: Reads) -> tuple[Encoder | None, str]:
     """The encoder, loaded, when the memory has its vectors; and why there is none."""
-    from retrieval.embedding import shared_encoder
+    from retrieval.encoders import shared_encoder
 
     if not reads.stats().chunks:
         return None, ""

@@ -7,7 +7,7 @@ receipts to `ops why`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -50,10 +50,10 @@ class Told:
     evidence: tuple[Evidence, ...] = ()
 
 
-def told_of(reads: Reads, receipt: Receipt) -> list[Told]:
-    """Each line of a receipt with its text, from one snapshot."""
+def told_of(reads: Reads, found: Iterable[Found]) -> list[Told]:
+    """Each thing that was found with its text, from one snapshot."""
     length = shortened_to(fact.fact_id for fact in reads.facts())
-    return [_told(reads, found, length) for found in receipt.found]
+    return [_told(reads, one, length) for one in found]
 
 
 def _told(reads: Reads, found: Found, length: int) -> Told:

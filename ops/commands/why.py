@@ -50,7 +50,7 @@ def why(
         show(invocation.as_json, {"receipts": []}, _none(project, session))
         return
     with opened(invocation, project) as authority, authority.read() as reads:
-        told = told_of(reads, chosen)
+        told = told_of(reads, chosen.found)
     show(invocation.as_json, receipt_json(chosen, told), details(chosen, told))
 
 

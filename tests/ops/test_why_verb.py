@@ -159,3 +159,18 @@ def test_an_unknown_receipt_is_refused_with_the_command_that_lists_them(agent: A
     assert (code, "ops why" in err) == (Exit.FAILED, True)
     assert agent.typist.types("why", "")[0] == Exit.FAILED
     assert agent.typist.types("why", "abc", "--last")[0] == Exit.USAGE
+
+
+def test_recall_explains_what_it_cut_and_why(agent: Answering) -> None:
+    """Each thing that was found and not shown has its scores, its distance to the bar, its cut."""
+    code, out, _ = agent.typist.types("recall", "which database do tests use", "--explain")
+    found = agent.typist.asks("recall", "which database do tests use", "--explain")
+
+    assert code == Exit.OK
+    assert "above the bar" in out
+    assert "left out" in out
+    assert "not close enough" in out
+    assert {one["why"] for one in found["left"]} == {"gate"}
+    assert all(one["scores"]["margin"] < 0 for one in found["left"])
+    shown = {item["document_key"] for item in found["items"]}
+    assert shown.isdisjoint(one["document_key"] for one in found["left"])
