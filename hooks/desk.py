@@ -178,6 +178,7 @@ class Desk:
             "capturing": len(self._captured),
             "encoder": self._warming.state(),
             "encoder_problem": self._warming.problem,
+            "encoder_pid": self._warming.pid(),
             "counts": counts,
             "projects": self._snapshots.sizes(),
         }

@@ -1,8 +1,9 @@
 """The encoder port and its two local implementations.
 
 Owns how text becomes a vector; promises float32 rows of length 1 (all zeros for text without any
-token) and that a model file is hashed before it is loaded. Leaves storing to `tasks.embed` and
-comparing to `retrieval.dense`. The only module that knows onnxruntime and tokenizers.
+token) and that a model file is hashed before it is loaded. Leaves storing to `tasks.embed`,
+comparing to `retrieval.dense` and who uses which encoder to `retrieval.encoders`. The only module
+that knows onnxruntime and tokenizers.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import hashlib
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from retrieval.quantize import SCALE_384
 from storage.config import EncoderSettings
-from storage.errors import Invalid, Unavailable
+from storage.errors import Unavailable
 from storage.records import Collection
 from storage.terms import terms
 
@@ -157,7 +158,7 @@ class OnnxEncoder:
         import numpy as np
 
         tokenizer, session = self._load()
-        encoded = [item.ids for item in tokenizer.encode_batch(list(texts))]
+        encoded = [item.ids for item in tokenizer.encode_batch([whole(text) for text in texts])]
         rows = np.zeros((len(texts), self._collection.dims), dtype=np.float32)
         for group in grouped_by_length([len(ids) for ids in encoded]):
             rows[group] = _pooled(session, [encoded[at] for at in group])
@@ -293,6 +294,18 @@ class HashEncoder:
         """Nothing to release."""
 
 
+def whole(text: str) -> str:
+    """The text with halves of characters joined, or replaced where the other half is missing.
+
+    A host's JSON may carry such halves; tokenizers refuse them.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def normalised(rows: Floats) -> Floats:
     """Rows of length 1; a zero row stays zero."""
     import numpy as np
@@ -300,60 +313,3 @@ def normalised(rows: Floats) -> Floats:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     result: Floats = (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
     return result
-
-
-class EncoderPool:
-    """One encoder per settings: a model is 200 MB, and every holder in a process shares it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[EncoderSettings, Encoder] = {}
-
-    def get(self, settings: EncoderSettings) -> Encoder | None:
-        """The shared encoder, not loaded yet; None when it is switched off.
-
-        Raises:
-            Unavailable: its package is not installed.
-        """
-        build = _BUILDERS.get(settings.provider)
-        if build is None:
-            if settings.provider != "none":
-                raise Invalid(f"encoder: unknown provider {settings.provider!r}")
-            return None
-        with self._lock:
-            if settings not in self._held:
-                self._held[settings] = build(settings)
-            return self._held[settings]
-
-    def close(self) -> None:
-        """Release every model."""
-        with self._lock:
-            for encoder in self._held.values():
-                encoder.close()
-            self._held.clear()
-
-
-def _embedded(settings: EncoderSettings) -> Encoder:
-    from retrieval.multilingual import Bilingual, MultilingualEncoder, installed
-
-    MODEL.locate()
-    TOKENIZER.locate()
-    encoder = OnnxEncoder(settings)
-    return Bilingual(encoder, MultilingualEncoder()) if installed() else encoder
-
-
-_BUILDERS: Final[dict[str, Callable[[EncoderSettings], Encoder]]] = {
-    "embedded": _embedded,
-    "hash": lambda _: HashEncoder(),
-}
-_POOL: Final = EncoderPool()
-"""The process's pool: what it holds is a property of the process, as its imports are."""
-
-
-def shared_encoder(settings: EncoderSettings) -> Encoder | None:
-    """The process's encoder for these settings; None when it is switched off.
-
-    Raises:
-        Unavailable: its package is not installed (a missing file shows at first use).
-    """
-    return _POOL.get(settings)

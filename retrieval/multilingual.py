@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from retrieval.embedding import Encoder, PackagedFile, normalised, return_memory
+from retrieval.embedding import Encoder, PackagedFile, normalised, return_memory, whole
 from storage.errors import Unavailable
 from storage.records import Collection
 
@@ -82,7 +82,7 @@ class MultilingualEncoder:
         rows = np.zeros((len(texts), COLLECTION.dims), dtype=np.float32)
         with _one_thread():
             for at, text in enumerate(texts):
-                ids = tokenizer.encode(text).ids[: MAX_TOKENS - 2]
+                ids = tokenizer.encode(whole(text)).ids[: MAX_TOKENS - 2]
                 if ids:
                     rows[at] = network.embed([BEGIN, *ids, END])
         return normalised(rows)
@@ -251,28 +251,28 @@ class Bilingual:
     """
 
     def __init__(self, first: Encoder, foreign: Encoder) -> None:
-        self._first, self.foreign = first, foreign
+        self.first, self.foreign = first, foreign
 
     @property
     def collection(self) -> Collection:
-        return self._first.collection
+        return self.first.collection
 
     @property
     def ready(self) -> bool:
-        return self._first.ready
+        return self.first.ready
 
     def warm(self) -> None:
-        self._first.warm()
+        self.first.warm()
         self.foreign.warm()
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        return self._first.encode(texts)
+        return self.first.encode(texts)
 
     def encode_query(self, text: str) -> Floats:
-        return self._first.encode_query(text)
+        return self.first.encode_query(text)
 
     def close(self) -> None:
-        self._first.close()
+        self.first.close()
         self.foreign.close()
 
 

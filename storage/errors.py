@@ -114,6 +114,10 @@ class Unavailable(MemorydError):
     """A needed file, folder or service is not usable (permissions, disk, missing package)."""
 
 
+class EncoderLost(Unavailable):
+    """The encoder's process died or hung over these texts."""
+
+
 class DiskFull(Unavailable):
     """The disk is full: free some space."""
 

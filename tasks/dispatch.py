@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from tasks.llm import LanguageModel
 
 
+BATCH_S: Final = 90.0
+"""What one batch of texts may take in the encoder's process before it counts as hung."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where a kind's body is, and how long one run may take before it counts as hung."""
@@ -197,6 +201,6 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def _encoder(settings: Settings) -> Encoder | None:
-    from retrieval.embedding import shared_encoder
+    from retrieval.encoders import shared_encoder
 
-    return shared_encoder(settings.encoder)
+    return shared_encoder(settings.encoder, isolated_s=BATCH_S)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from retrieval.multilingual import foreign_of
 from retrieval.quantize import packed
-from storage.errors import Snooze, Unavailable
+from storage.errors import EncoderLost, Snooze, Transient, Unavailable
 from storage.jobs import JobKind, JobSpec, Priority
 from storage.records import JsonValue
 from tasks.context import Context, Finished
@@ -37,6 +37,7 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     Raises:
         LeaseLost: nothing was stored.
         Snooze: the encoder cannot be used now; says why.
+        Transient: its process died over a batch, which uses up an attempt.
     """
     encoder = _encoder(context)
     if encoder is None:
@@ -105,6 +106,10 @@ def _slice(context: Context, authority: Authority, encoder: Encoder) -> int:
 def _encoded(encoder: Encoder, batch: list[Chunk]) -> list[bytes]:
     texts = [f"{chunk.title}\n{chunk.text}".strip() for chunk in batch]
     try:
+        encoder.warm()
         return packed(encoder.encode(texts), encoder.collection.scale)
+    except EncoderLost as problem:
+        # Perhaps these very texts: a job that always ends so must not be tried for ever.
+        raise Transient(str(problem)) from problem
     except Unavailable as problem:
         raise Snooze(str(problem)) from problem

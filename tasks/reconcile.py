@@ -106,7 +106,7 @@ class StoreInspector:
         self._clock = clock
 
     def __call__(self, project: ProjectId, settings: Settings) -> Missing:
-        from retrieval.embedding import shared_encoder
+        from retrieval.encoders import shared_encoder
         from storage.authority import open_authority
         from tasks.embed import lacks_vectors
 

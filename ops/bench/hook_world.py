@@ -21,7 +21,7 @@ import apsw
 from hooks.recall_client import call, server_argv
 from hooks.server import take_lock
 from ops.bench.corpus import Corpus
-from retrieval.embedding import shared_encoder
+from retrieval.encoders import shared_encoder
 from retrieval.quantize import packed
 from storage.authority import open_authority
 from storage.authority import payloads as say

@@ -14,7 +14,8 @@ from hooks.holdings import Holdings
 from hooks.recall import Ask, Recaller
 from hooks.snapshots import Snapshots
 from hooks.warming import Warming
-from retrieval.embedding import HashEncoder, shared_encoder
+from retrieval.embedding import HashEncoder
+from retrieval.encoders import shared_encoder
 from storage.authority.port import Authority
 from storage.config import EncoderSettings
 from storage.errors import Unavailable
@@ -207,7 +208,7 @@ class GatedEncoder(HashEncoder):
 def gated(monkeypatch: pytest.MonkeyPatch) -> GatedEncoder:
     """Stands in for the process's shared encoder."""
     encoder = GatedEncoder()
-    monkeypatch.setattr("retrieval.embedding.shared_encoder", lambda _settings: encoder)
+    monkeypatch.setattr("retrieval.encoders.shared_encoder", lambda _settings, **_: encoder)
     return encoder
 
 
@@ -339,3 +340,33 @@ def test_a_model_that_nobody_needs_is_given_back(gated: GatedEncoder) -> None:
 
     assert warming.state() == "cold"
     assert shared_encoder(EncoderSettings(provider="none")) is None
+
+
+def test_an_encoder_that_keeps_on_crashing_is_started_ever_more_rarely(
+    gated: GatedEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the n-th death of its process, 2^(n-1) seconds pass; a calm while clears the record."""
+    now = [1_000.0]
+    monkeypatch.setattr("hooks.warming.monotonic", lambda: now[0])
+    warming = Warming()
+    assert warming.encoder(EncoderSettings()) is gated
+    gated.gate.set()
+
+    def starts_after(pause_s: float) -> bool:
+        """Whether it is loaded again that long after it died, and no sooner."""
+        gated.loaded = False
+        warming.wanted(gated)
+        now[0] += pause_s - 0.1
+        warming.wanted(gated)
+        assert warming.state() == "failed"
+        now[0] += 0.2
+        warming.wanted(gated)
+        wait_until(lambda: warming.state() == "ready", what="the encoder")
+        return True
+
+    warming.wanted(gated)
+    wait_until(lambda: warming.state() == "ready", what="the encoder")
+
+    assert [starts_after(pause) for pause in (1, 2, 4, 8)] == [True] * 4
+    now[0] += 700
+    assert starts_after(1)

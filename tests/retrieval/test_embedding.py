@@ -16,13 +16,12 @@ from retrieval.embedding import (
     BATCH_TOKENS,
     MODEL,
     TOKENIZER,
-    EncoderPool,
     HashEncoder,
     OnnxEncoder,
     PackagedFile,
     grouped_by_length,
-    shared_encoder,
 )
+from retrieval.encoders import EncoderPool, shared_encoder
 from storage.config import EncoderSettings
 from storage.errors import Unavailable
 

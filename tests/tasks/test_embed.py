@@ -12,7 +12,7 @@ import pytest
 from retrieval.embedding import Encoder, HashEncoder
 from storage.authority.port import Authority
 from storage.config import Settings, StorageSettings
-from storage.errors import LeaseLost, Snooze, Unavailable
+from storage.errors import EncoderLost, LeaseLost, Snooze, Transient, Unavailable
 from storage.jobs import JobKind
 from storage.paths import HomePaths
 from storage.records import JobStamp
@@ -207,6 +207,22 @@ class BrokenEncoder(HashEncoder):
 
     def encode(self, texts: Sequence[str]) -> Floats:
         raise Unavailable("encoder: model.onnx is not the expected file (SHA-256 differs)")
+
+
+def test_a_crash_of_the_encoder_uses_up_an_attempt(
+    home: Path, clock: ManualClock, open_store: Callable[[], Authority]
+) -> None:
+    """Perhaps these very texts crash it: unlike a missing model, it is not waited for."""
+
+    class Crashing(HashEncoder):
+        def encode(self, texts: Sequence[str]) -> Floats:
+            raise EncoderLost("encoder: its process ended (SIGSEGV)")
+
+    with pytest.raises(Transient, match="SIGSEGV"):
+        embed.run(a_context(home, clock, open_store, Crashing, TestLease()), {})
+
+    with closing(open_store()) as store, store.read() as reads:
+        assert reads.collections() == []
 
 
 def test_a_damaged_model_waits_too(
