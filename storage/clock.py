@@ -107,8 +107,9 @@ def _bounded(at: int) -> int:
 
 def iso(at: int) -> str:
     """ISO 8601 text (UTC, milliseconds, `Z`) of an instant in UTC ms."""
-    moment = datetime.fromtimestamp(at / 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at % 1000:03d}Z"
+    seconds, rest = divmod(at, 1000)
+    # Several times faster than `strftime`, and every line of the log has one.
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:03d}Z"
 
 
 def utc_day(at: int) -> str:

@@ -56,10 +56,12 @@ def open_database(
     busy_ms: int = BUSY_TIMEOUT_MS,
     autocheckpoint: int = 1_000,
     shrinkable: bool = False,
+    page_bytes: int = 0,
 ) -> apsw.Connection:
     """A read-write connection in WAL mode; `create` makes the file (0600) and its folder (0700).
 
-    `shrinkable` lets a new file give free pages back (`PRAGMA incremental_vacuum`).
+    `shrinkable` lets a new file give free pages back (`PRAGMA incremental_vacuum`); `page_bytes` is
+    the page size of a new file (0: SQLite's own).
 
     Raises:
         Unavailable: missing, not ours, or not a private regular file.
@@ -79,6 +81,8 @@ def open_database(
         if shrinkable and path.stat().st_size == 0:
             # Takes effect only before the first page is written, and switching to WAL writes it.
             db.pragma("auto_vacuum", 2)
+        if page_bytes and path.stat().st_size == 0:
+            db.pragma("page_size", page_bytes)
         if db.pragma("journal_mode", "wal") != "wal":
             db.close()
             raise Unavailable(f"{path.name}: this file system does not support SQLite's WAL mode")
@@ -108,6 +112,16 @@ def open_memory() -> apsw.Connection:
     db = apsw.Connection(":memory:")
     _settle(db, 0)
     return db
+
+
+@contextmanager
+def hurried(db: apsw.Connection, busy_ms: int, usual_ms: int) -> Iterator[None]:
+    """Wait for locks at most `busy_ms` in this block, and `usual_ms` again after it."""
+    db.set_busy_handler(_randomised_wait(busy_ms))
+    try:
+        yield
+    finally:
+        db.set_busy_handler(_randomised_wait(usual_ms))
 
 
 def _settle(db: apsw.Connection, busy_ms: int) -> None:
@@ -216,6 +230,15 @@ def _for_want_of_space(cause: apsw.Error, at: Path | str) -> bool:
     if getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         return True
     return bool(str(at)) and disk_is_full(Path(at).parent)
+
+
+def free_bytes(folder: Path) -> int:
+    """What the disk of a folder still takes; 0 when it does not say."""
+    try:
+        system = os.statvfs(folder)
+    except OSError:
+        return 0
+    return system.f_bavail * system.f_frsize
 
 
 def disk_is_full(folder: Path) -> bool:

@@ -6,6 +6,7 @@ key that is not on the list is kept only if its value is a number: free text has
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -32,7 +33,6 @@ EVENTS: Final = frozenset(
         "clock.stepped",
         "tick.failed",
         "tick.slow",
-        "job.claimed",
         "job.completed",
         "job.already_applied",
         "job.failed",
@@ -98,6 +98,8 @@ MAX_WORD_CHARS = 120
 MAX_FILE_BYTES = 4_194_304
 KEPT_FILES = 3
 LOG_NAME = "worker.log"
+_ENCODE: Final = json.JSONEncoder(sort_keys=True).encode
+"""Made once: `json.dumps` with any option makes an encoder a line."""
 _PLAIN: Final = re.compile(r"[^\w.:@|/+ -]")
 _ALL_PLAIN: Final = re.compile(r"[\w.:@|/+ -]*").fullmatch
 
@@ -165,7 +167,7 @@ def configure(
     renderer: Any = (  # Any: structlog's renderers share no public type
         structlog.processors.KeyValueRenderer(key_order=["at", "level", "event"])
         if to_terminal
-        else structlog.processors.JSONRenderer(sort_keys=True)
+        else structlog.processors.JSONRenderer(lambda event, **_: _ENCODE(event))
     )
     structlog.configure(
         processors=[
@@ -179,6 +181,7 @@ def configure(
         logger_factory=structlog.WriteLoggerFactory(file=target),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
+    _Bound.logger = structlog.get_logger().bind()
     if libraries:
         _adopt_libraries()
 
@@ -189,11 +192,20 @@ def get_logger() -> Any:  # Any: structlog's lazy proxy
     In a process that configured none (a person's command) it says nothing: structlog's own default
     prints, which would stand between the lines of an answer.
     """
-    return structlog.get_logger() if structlog.is_configured() else _SILENT
+    if not structlog.is_configured():
+        return _SILENT
+    # Bound once: the lazy proxy would assemble a logger for every line.
+    return _Bound.logger or structlog.get_logger()
 
 
 def _dropped(*_: object) -> MutableMapping[str, Any]:
     raise structlog.DropEvent
+
+
+class _Bound:
+    """The process's one logger, once `configure` made it."""
+
+    logger: Any = None
 
 
 _SILENT: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[_dropped])

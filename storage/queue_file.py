@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import apsw
@@ -19,6 +20,8 @@ from storage.atomic import file_lock
 from storage.clock import Clock
 from storage.connection import (
     Durability,
+    free_bytes,
+    hurried,
     open_database,
     open_readonly,
     private_directory,
@@ -38,9 +41,13 @@ QUEUE_BUSY_MS = 30_000
 (a hook) says so, and has the spool. Below a lease: a beat that waits still comes in time."""
 
 MAKING_MS = 200
+PAGE_BYTES = 2_048
+"""Of a new file. An ending changes a few bytes in five pages, and each is logged whole."""
 
-RESTART_FRAMES = 512
-"""2 MiB: below it, moving the WAL costs more than it saves."""
+RESTART_BYTES = 2_097_152
+"""Below it, moving the WAL costs more than it saves."""
+PREPARED_WAL_BYTES = 2_621_440
+SCARCE_BYTES = 268_435_456
 TRUNCATE_BYTES = 33_554_432
 RESTART_BUSY_MS = 50
 _CHECKPOINT_NOOP = -1
@@ -73,7 +80,7 @@ class QueueFile:
         self._local = _Local()
         self._closed = False
         self._functions: dict[str, SqlFunction] = {}
-        self._held()
+        self._page_bytes = int(self._held().db.pragma("page_size"))
 
     def provide(self, name: str, function: SqlFunction) -> None:
         """Give every connection a one-argument SQL function; the file holds no names of it."""
@@ -123,14 +130,10 @@ class QueueFile:
         if mode == "PASSIVE":
             return checkpoint_wal(self._held().db, mode)
         # These two hold writers up: whatever a PASSIVE can move, it moves before them.
-        checkpoint_wal(self._held().db, "PASSIVE")
-        db = open_database(
-            self.paths.queue, durability="NORMAL", busy_ms=RESTART_BUSY_MS, autocheckpoint=0
-        )
-        try:
+        db = self.settle("NORMAL")
+        checkpoint_wal(db, "PASSIVE")
+        with hurried(db, RESTART_BUSY_MS, self._busy_ms):
             return checkpoint_wal(db, mode)
-        finally:
-            db.close()
 
     def wal_frames(self) -> int:
         """Frames in the WAL that are not in the file yet; asking moves nothing."""
@@ -144,7 +147,7 @@ class QueueFile:
     def tidy(self) -> int:
         """Checkpoint as the size of the WAL asks for; the frames it had, 0 if nothing was done."""
         frames = self.wal_frames()
-        if frames < RESTART_FRAMES:
+        if frames * self._page_bytes < RESTART_BYTES:
             return 0
         self.checkpoint("TRUNCATE" if self.wal_bytes() > TRUNCATE_BYTES else "RESTART")
         return frames
@@ -272,8 +275,32 @@ def _prepare(paths: HomePaths) -> None:
     with file_lock(paths.queue.with_name("curation.lock")):
         if _ready(paths):
             return
-        db = open_database(paths.queue, create=True)
+        db = open_database(paths.queue, create=True, page_bytes=PAGE_BYTES)
         try:
+            fresh = int(db.pragma("user_version")) == 0
             migrate(db, "queue", before_first=lambda found: keep_copy(paths.queue, found))
+            if fresh:
+                _prepare_wal(db)
         finally:
             db.close()
+
+
+def _prepare_wal(db: apsw.Connection) -> None:
+    """Give the log its length before anybody waits for it: a sync of a file that grows costs twice.
+
+    Frames that are rolled back stay in the file as room for the next ones. A help, not a need:
+    where space is short, nothing is done.
+    """
+    if free_bytes(Path(db.filename).parent) < SCARCE_BYTES:
+        return
+    db.pragma("cache_size", 8)
+    with suppress(apsw.Error):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.execute("CREATE TABLE room (bytes BLOB)")
+            db.execute("INSERT INTO room VALUES (zeroblob(?))", (PREPARED_WAL_BYTES,))
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+    # The last one to close would remove the log.
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -81,7 +81,10 @@ def keep_copy(path: Path, found: int) -> Path:
         return target
     unfinished = target.with_name(f".{target.name}.tmp")
     unfinished.unlink(missing_ok=True)
-    db = open_database(unfinished, create=True)
+    with closing(open_readonly(path)) as source:
+        # A copy of another page size would be refused.
+        page_bytes = int(source.pragma("page_size"))
+    db = open_database(unfinished, create=True, page_bytes=page_bytes)
     try:
         with translated(path.name):
             with closing(open_readonly(path)) as source, page_copy(db, source) as work:

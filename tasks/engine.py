@@ -7,6 +7,7 @@ is a lock that the kernel frees when the process dies, so nothing stale can keep
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import threading
 from collections import Counter
@@ -46,6 +47,7 @@ from tasks.tick import Ticker
 IDLE_S = 30.0
 """An idle worker looks again this often although nothing rang: a clock may have stepped forward."""
 FAULT_S = 0.25
+RUNS_PER_TIDY = 32
 GUARD_NAME = "worker.lock"
 
 
@@ -102,6 +104,7 @@ class Engine:
         self._bell = threading.Condition()
         self._rings = 0
         self._waiting = 0
+        self._ended = itertools.count(1)
         self._stopping = False
 
     # Life
@@ -214,7 +217,12 @@ class Engine:
 
     def run(self, lease: ActiveLease, work: Work | None = None) -> Outcome:
         """Run a taken job to its ending; `work` stands in for the body of its kind."""
-        return self._runner.run(lease, work or self.body_of(lease))
+        outcome = self._runner.run(lease, work or self.body_of(lease))
+        if next(self._ended) % RUNS_PER_TIDY == 0:
+            with suppress(MemorydError):
+                # In a storm the WAL would grow until the next tick, and syncs with it.
+                self.queue.file.tidy()
+        return outcome
 
     def refuse(self, lease: ActiveLease, cause: MemorydError) -> Outcome:
         """End a taken job that cannot even be started."""

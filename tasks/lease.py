@@ -267,14 +267,15 @@ class Runner:
             job_id=job.job_id, kind=job.kind, project=job.project, attempt=job.attempt
         ):
             started = self._clock.boot_ms()
-            get_logger().info("job.claimed", queue_ms=max(0, self._clock.now_ms() - job.run_at))
+            waited = max(0, self._clock.now_ms() - job.run_at)
             try:
                 outcome = self._write(self._judge(job, lease, work))
             except LeaseLost:
                 outcome = Outcome.LEASE_LOST
             finally:
                 self._heartbeat.drop(lease)
-            get_logger().info(f"job.{outcome.value}", duration_ms=self._clock.boot_ms() - started)
+            took = self._clock.boot_ms() - started
+            get_logger().info(f"job.{outcome.value}", queue_ms=waited, duration_ms=took)
             return outcome
 
     def _judge(self, job: ClaimedJob, lease: ActiveLease, work: Work) -> _Ending:

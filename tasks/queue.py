@@ -283,7 +283,10 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
         return run.done or Done(following=tuple(run.outbox))
 
     def is_revoked(self, task: Any, timestamp: datetime | None = None, peek: bool = True) -> bool:
-        return not self.storage.holds_nothing() and bool(super().is_revoked(task, timestamp, peek))
+        run = self.storage.current()
+        # The claim of this run has looked already.
+        nothing = self.storage.holds_nothing() if run is None else not run.lease.job.values_exist
+        return not nothing and bool(super().is_revoked(task, timestamp, peek))
 
     def delete(self, key: str) -> bool:
         return not self.storage.holds_nothing() and bool(super().delete(key))
