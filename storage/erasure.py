@@ -112,8 +112,13 @@ def _clean_quarantine(paths: ProjectPaths, wanted: Wanted) -> list[str]:
     for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if not _is_plain(file):
             continue
-        # A database may hold the text compressed, or in a page that cannot be read any more.
-        if ".sqlite" in file.name or in_bytes(file.read_bytes(), wanted.needles):
+        # A database may hold the text compressed, or in a page that cannot be read any more; a
+        # packed journal file holds it compressed, in a frame that cannot be read, maybe.
+        if (
+            ".sqlite" in file.name
+            or file.suffix == ".br"
+            or in_bytes(file.read_bytes(), wanted.needles)
+        ):
             file.unlink()
             removed.append(f"quarantine/{file.name} (removed)")
     return removed

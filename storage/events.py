@@ -10,6 +10,7 @@ journal knows a batch that a crash cut short from a whole one.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -41,6 +42,10 @@ class EventType(StrEnum):
     MEMORY_FORGOTTEN = "memory.forgotten"
     CHAIN_REPAIRED = "chain.repaired"
 
+
+_PAYLOAD = b',"payload":'
+_PAYLOAD_HASH = b',"payload_hash":"'
+# Inside a JSON string a quote is escaped, so neither occurs there; keys stand in sorted order.
 
 LARGE = frozenset({EventType.DOCUMENT_UPSERTED, EventType.MEMORY_RESTATED})
 """Events that may carry a whole document."""
@@ -74,7 +79,9 @@ class Event:
     _spelled: tuple[str, str, str] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    # As `seal` spelled payload and envelope. `replace` leaves both behind: they would be others.
+    _proven: bool = field(default=False, init=False, repr=False, compare=False)
+    # As `seal` or `parse_line` spelled and proved payload and envelope. `replace` leaves all three
+    # behind: they would be others.
 
     def body(self) -> bytes:
         """The payload as canonical JSON."""
@@ -137,6 +144,13 @@ def parse(document: JsonValue) -> Event:
     Raises:
         Corrupt: malformed, of unknown type or version, or not what its hash says.
     """
+    event = _read(document)
+    check(event)
+    return event
+
+
+def _read(document: JsonValue) -> Event:
+    """The event that a decoded line describes, nothing of it proven."""
     if not isinstance(document, Mapping):
         raise Corrupt("an event is not a JSON object")
     try:
@@ -148,7 +162,7 @@ def parse(document: JsonValue) -> Event:
             raise Corrupt("an event's payload is not an object")
         if not (job is None or isinstance(job, Mapping)):
             raise Corrupt("an event's job is not an object")
-        event = Event(
+        return Event(
             event_id=str(document["id"]),
             writer=str(document["writer"]),
             writer_seq=int(str(document["seq"])),
@@ -163,7 +177,32 @@ def parse(document: JsonValue) -> Event:
         )
     except (KeyError, ValueError) as cause:
         raise Corrupt(f"a malformed event ({cause})") from cause
+
+
+def parse_line(line: bytes) -> Event:
+    """The event of a journal line (without its newline), proven byte by byte.
+
+    The payload's hash is taken of the bytes as they stand, so they need not be spelled again.
+
+    Raises:
+        Corrupt: not JSON, not an event, or not in the bytes in which `line` writes it.
+    """
+    line = line.rstrip()
+    start = line.find(_PAYLOAD) + len(_PAYLOAD)
+    end = line.rfind(_PAYLOAD_HASH)
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as cause:
+        raise Corrupt("a line that is not JSON") from cause
+    event = _read(document)
+    object.__setattr__(event, "_spelled", _envelope(event))
+    if event.payload is not None and len(_PAYLOAD) <= start <= end:
+        object.__setattr__(event, "_body", line[start:end])
     check(event)
+    # Said in other bytes (an unknown key, another escape) it is not what was written.
+    if event.line() != line:
+        raise Corrupt(f"event {event.event_id}: not as it was written")
+    object.__setattr__(event, "_proven", True)
     return event
 
 
@@ -173,11 +212,13 @@ def check(event: Event) -> None:
     Raises:
         Corrupt: the envelope or the payload is not what the hash says.
     """
+    if event._proven:
+        return
     if event.payload is not None:
         found = hashlib.sha256(event.body()).hexdigest()
         if found != event.payload_hash:
             raise Corrupt(f"event {event.event_id}: its payload does not match its hash")
-    if envelope_hash(event) != event.hash:
+    if _hash_of(event._spelled or _envelope(event)) != event.hash:
         raise Corrupt(f"event {event.event_id}: its hash does not match its content")
 
 

@@ -250,6 +250,9 @@ _CANONICAL: Final = json.JSONEncoder(
 
 def digest_of(*parts: str) -> str:
     """SHA-256 hex of the parts, unambiguously joined (each prefixed by its byte length)."""
+    joined = "".join([f"{len(part)}:{part}" for part in parts])
+    if joined.isascii():
+        return hashlib.sha256(joined.encode("ascii")).hexdigest()
     raws = [part.encode("utf-8", "surrogatepass") for part in parts]
     return hashlib.sha256(b"".join([b"%d:%b" % (len(raw), raw) for raw in raws])).hexdigest()
 

@@ -9,7 +9,6 @@ again, so that no fact is lost with the line it came from.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from storage.atomic import replace_file
 from storage.authority import copies, history, journal, marker, open_authority, proof, tombstones
 from storage.authority.journal import Stream
 from storage.authority.reads import Reads
+from storage.authority.segments import ENDING
 from storage.authority.standing import Standings
 from storage.authority.tombstones import KEPT_TYPES
 from storage.clock import utc_day
@@ -33,7 +33,7 @@ from storage.connection import (
     transaction,
 )
 from storage.errors import Busy, Corrupt, Invalid, MemorydError
-from storage.events import Event, EventDraft, check, parse
+from storage.events import Event, EventDraft, parse_line
 from storage.paths import ProjectPaths
 from storage.repair import Bench, Cut, NothingToKeep
 from storage.schema import migrate
@@ -110,7 +110,7 @@ def _lines(bench: Bench) -> dict[str, Event]:
     """Every journal line that proves itself, by hash; one with its payload before one without."""
     found: dict[str, Event] = {}
     for stream in journal.streams(bench.paths.events):
-        for line in stream.path(bench.paths.events).read_bytes().split(b"\n"):
+        for line in journal.salvage(bench.paths.events, stream)[0].split(b"\n"):
             event = _event_of(line)
             ours = event is not None and history.is_writer_of(event.writer, bench.project)
             if event is not None and ours and event.writer == stream.writer:
@@ -222,20 +222,23 @@ def _mend_files(bench: Bench, events: Iterable[Event]) -> list[Cut]:
 def _mend_file(
     bench: Bench, db: apsw.Connection, stream: Stream, events: Sequence[Event]
 ) -> list[Cut]:
-    path = stream.path(bench.paths.events)
-    data = path.read_bytes() if journal.size(path) else b""
+    events_folder = bench.paths.events
+    data, whole = journal.salvage(events_folder, stream)
     own = {event.hash: line for line in data.split(b"\n") if (event := _event_of(line)) is not None}
     lines = [_line_of(event, own.get(event.hash)) for event in events]
     fresh = b"".join(line + b"\n" for line in lines)
-    cuts = [] if fresh == data else _strangers(bench, stream, data, set(lines), len(fresh))
-    if fresh != data and fresh:
-        private_directory(bench.paths.events)
-        private_directory(path.parent)
-        replace_file(path, fresh)
+    cuts: list[Cut] = []
+    if not whole:
+        cuts.append(_set_packed_aside(bench, stream))
+    elif fresh != data:
+        cuts += _strangers(bench, stream, data, set(lines), len(fresh))
+    if fresh and not (whole and fresh == data):
+        journal.rewrite(events_folder, stream, fresh)
     if fresh:
         db.execute(SET_ANCHOR, (stream.day, stream.writer, len(fresh)))
     else:
-        path.unlink(missing_ok=True)
+        stream.path(events_folder).unlink(missing_ok=True)
+        journal.drop_packed(events_folder, stream)
         db.execute(DROP_ANCHOR, (stream.day, stream.writer))
     return cuts
 
@@ -281,6 +284,23 @@ def _set_aside(bench: Bench, stream: Stream, offset: int, data: bytes) -> Cut:
     return Cut(
         file=f"{stream.day}/{stream.writer}.jsonl",
         offset=offset,
+        bytes=len(data),
+        sha256=digest,
+        kept_in=f"quarantine/{target.name}",
+    )
+
+
+def _set_packed_aside(bench: Bench, stream: Stream) -> Cut:
+    """A packed file of which not every frame proves itself, as it lies there."""
+    packed = stream.packed(bench.paths.events)
+    data = packed.read_bytes()
+    folder = private_directory(bench.paths.memory / "quarantine")
+    digest = hashlib.sha256(data).hexdigest()
+    target = folder / f"{stream.day}-{stream.writer}-{digest[:12]}.jsonl{ENDING}"
+    replace_file(target, data)
+    return Cut(
+        file=f"{stream.day}/{packed.name}",
+        offset=0,
         bytes=len(data),
         sha256=digest,
         kept_in=f"quarantine/{target.name}",
@@ -334,7 +354,9 @@ def _known_gone(bench: Bench) -> frozenset[str]:
 def _history_was_there(bench: Bench) -> bool:
     """Whether there is anything at all whose loss would matter."""
     return any(
-        journal.size(s.path(bench.paths.events)) for s in journal.streams(bench.paths.events)
+        journal.size(path)
+        for stream in journal.streams(bench.paths.events)
+        for path in (stream.path(bench.paths.events), stream.packed(bench.paths.events))
     )
 
 
@@ -343,8 +365,6 @@ def _event_of(line: bytes) -> Event | None:
     if not line.strip():
         return None
     try:
-        event = parse(json.loads(line))
-        check(event)
-    except (ValueError, Corrupt, RecursionError):
+        return parse_line(line)
+    except Corrupt:
         return None
-    return event

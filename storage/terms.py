@@ -92,6 +92,8 @@ def folded(text: str) -> str:
 
 def _parted(part: str) -> tuple[str, ...]:
     """Terms of what stands between two white spaces of an ASCII text (no token holds any)."""
+    if part.isalnum():
+        return _expanded(part)
     return tuple(chain.from_iterable(map(_expanded, _ASCII.findall(part))))
 
 
@@ -104,8 +106,9 @@ class _Remembered(dict[str, V]):
 
     def __missing__(self, part: str) -> V:
         given = self._function(part)
-        # A megabyte without white space is a part too: it is not kept.
-        if len(part) <= MAX_TERM_CHARS:
+        # A megabyte without white space is a part too: it is not kept. Nor are numbers: there is
+        # no end of them, and they are quickly done.
+        if len(part) <= MAX_TERM_CHARS and not part.isdigit():
             if len(self) >= MAX_REMEMBERED:
                 self.clear()
             self[part] = given
@@ -113,7 +116,9 @@ class _Remembered(dict[str, V]):
 
 
 _PARTED: Final = _Remembered(_parted)
-_PARTED_TEXT: Final = _Remembered(lambda part: " ".join(_parted(part)))
+_PARTED_TEXT: Final = _Remembered(
+    lambda part: part[:MAX_TERM_CHARS] if part.isdigit() else " ".join(_parted(part))
+)
 
 
 @lru_cache(maxsize=65_536)

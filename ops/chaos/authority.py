@@ -174,7 +174,8 @@ def _fail_one(place: Place, case: Case, tally: Tally, disk: Disk, harm: Harmed) 
         store = place.open()
         case.act.do(place, store)
         done = True
-    except MemorydError:
+    except (MemorydError, SystemError):
+        # The latter is apsw's: a page copy ends while this disk, whose calls are Python's, fails.
         pass
     except Exception as raw:
         # Whatever else comes out is what we look for.

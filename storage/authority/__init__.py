@@ -198,6 +198,11 @@ class ProjectAuthority:
         """See the port."""
         return self._routed(lambda store: store.replay())
 
+    def pack(self) -> tuple[int, int]:
+        """See the port; nothing is packed while a backup, a repair or a forgetting is at work."""
+        with file_lock(self._paths.memory / "maintenance.lock"):
+            return self._routed(lambda store: store.pack())
+
     def rebuild(self) -> int:
         """See the port; one rebuild a project at a time."""
         with file_lock(self._paths.memory / "rebuild.lock"):

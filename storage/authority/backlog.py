@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +33,8 @@ UPSERT_ANCHOR: Final = (
     " ON CONFLICT (day, writer) DO UPDATE SET bytes = excluded.bytes"
 )
 
-AHEAD: Final = 64
-"""Events that a cursor reads at once."""
+AHEAD_BYTES: Final = 1_048_576
+"""What a cursor reads at once, and one event at least."""
 
 
 class Backlog:
@@ -57,7 +55,11 @@ class Backlog:
 
     def sizes(self) -> dict[Stream, int]:
         """Every file and its size now."""
-        return {s: journal.size(s.path(self._events)) for s in journal.streams(self._events)}
+        return {s: journal.length(self._events, s) for s in journal.streams(self._events)}
+
+    def anchors(self, db: apsw.Connection) -> dict[Stream, int]:
+        """Every file and its bytes whose events are in the tables."""
+        return _sizes_in(db, SELECT_ANCHORS)
 
     def apply(self, db: apsw.Connection) -> int:
         """Apply whole batches beyond the anchors, oldest first; returns the events applied.
@@ -96,16 +98,16 @@ class Backlog:
         cursors: dict[str, _Cursor] = {}
         for stream in sorted(anchors):
             cursors.setdefault(stream.writer, _Cursor(self._events)).add(stream, anchors[stream])
-        for row in history.events(db):
-            cursor = cursors.get(row.writer)
+        for row, event_of_row in history.envelopes(db):
+            cursor = cursors.get(str(row[1]))
             event = cursor.next(problems) if cursor else None
-            if event is None or replace(event, payload=None) != replace(row, payload=None):
+            if event is None or history.envelope_of(event) != row:
                 if event is not None or not (cursor and cursor.failed):
-                    detail = f"event {row.event_id} is not where history has it"
+                    detail = f"event {row[0]} is not where history has it"
                     problems.append(Problem(check="journal", detail=detail))
                 if cursor:
                     cursor.failed = True
-                yield row
+                yield event_of_row()
             else:
                 yield event
         for writer, cursor in cursors.items():
@@ -183,9 +185,10 @@ class _Cursor:
     def _look_ahead(self, stream: Stream, size: int) -> None:
         """Some events at once: one opening of the file serves them all."""
         try:
-            lines = journal.read(self._events, stream, start=self._at, limit=size)
-            for item in islice(lines, AHEAD):
+            for item in journal.read(self._events, stream, start=self._at, limit=size):
                 self._ahead.append(item)
+                if item.end - self._at >= AHEAD_BYTES:
+                    return
         except (Corrupt, Unavailable) as fault:
             self._fault = fault
 

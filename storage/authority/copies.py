@@ -259,9 +259,9 @@ def _complete(copy: Path, paths: ProjectPaths, project: ProjectId, made_at: int)
 def _copy_stream(db: apsw.Connection, events: Path, stream: Stream, size: int) -> None:
     """The file up to its anchor: what lies beyond is no part of this moment."""
     path = stream.path(events)
-    if journal.size(path) < size:
+    if journal.length(events, stream) < size:
         raise Corrupt(f"{stream.day}/{path.name} is shorter than history says; see `ops verify`")
-    with path.open("rb") as file:
+    with journal.opened(events, stream) as file:
         piece = 0
         while size:
             data = file.read(min(PIECE_BYTES, size))

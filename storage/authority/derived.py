@@ -31,7 +31,9 @@ CREATE TEMP TRIGGER IF NOT EXISTS chunk_dropped AFTER DELETE ON main.slices BEGI
 END
 """
 LAST_NUMBER: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'slices'"
-SELECT_NEW: Final = "SELECT rowid, title, text FROM chunks WHERE rowid > ? ORDER BY rowid"
+SELECT_NEW: Final = "SELECT rowid, title, text FROM chunks WHERE rowid > ? ORDER BY rowid LIMIT ?"
+AT_ONCE: Final = 2_000
+"""Chunks that `settle` holds in memory at once."""
 INSERT_TERMS: Final = "INSERT INTO chunks_fts (rowid, title, text) VALUES (?, ?, ?)"
 CLEAR_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')"
 MERGE_FTS: Final = "INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')"
@@ -39,18 +41,19 @@ FTS_DIFFERENCE: Final = (
     "SELECT (SELECT count(*) FROM slices WHERE rowid NOT IN (SELECT rowid FROM chunks_fts)),"
     " (SELECT count(*) FROM chunks_fts WHERE rowid NOT IN (SELECT rowid FROM slices))"
 )
-COMPARED_WORDS: Final = (
-    "CREATE VIRTUAL TABLE temp.wanted_fts USING fts5 (title, text, content='',"
-    " contentless_delete=1, tokenize=\"ascii tokenchars '_'\")",
-    "CREATE VIRTUAL TABLE temp.found_words USING fts5vocab ('main', 'chunks_fts', 'instance')",
-    "CREATE VIRTUAL TABLE temp.wanted_words USING fts5vocab ('temp', 'wanted_fts', 'instance')",
-)
-DIFFERING_WORDS: Final = tuple(
-    f"SELECT term, col, count(*), sum(doc), sum(doc * (offset + 7)) FROM temp.{one}"
-    " GROUP BY term, col EXCEPT"
-    f" SELECT term, col, count(*), sum(doc), sum(doc * (offset + 7)) FROM temp.{other}"
-    " GROUP BY term, col"
-    for one, other in (("wanted_words", "found_words"), ("found_words", "wanted_words"))
+COPIED_INDEX: Final = ("data", "idx", "docsize", "config")
+CHECKED_INDEX: Final = (
+    "CREATE TEMP VIEW checked_words (id, title, text) AS"
+    " SELECT rowid, term_text(title), term_text(text) FROM main.chunks",
+    "CREATE VIRTUAL TABLE temp.checked USING fts5 (title, text, content='checked_words',"
+    " content_rowid='id', tokenize=\"ascii tokenchars '_'\")",
+    *(f"DELETE FROM temp.checked_{part}" for part in COPIED_INDEX),
+    "INSERT INTO temp.checked_data (id, block) SELECT id, block FROM main.chunks_fts_data",
+    "INSERT INTO temp.checked_idx (segid, term, pgno)"
+    " SELECT segid, term, pgno FROM main.chunks_fts_idx",
+    "INSERT INTO temp.checked_docsize (id, sz) SELECT id, sz FROM main.chunks_fts_docsize",
+    "INSERT INTO temp.checked_config (k, v) SELECT k, v FROM main.chunks_fts_config",
+    "INSERT INTO temp.checked (checked, rank) VALUES ('integrity-check', 1)",
 )
 NEAREST: Final = (
     "SELECT chunk, vec_distance_L2(vec_int8(embedding), vec_int8(?2)) AS distance FROM vectors"
@@ -89,12 +92,9 @@ def last_number(db: apsw.Connection) -> int:
 
 def settle(db: apsw.Connection, after: int) -> None:
     """Index the chunks numbered beyond `after`, which must not be in the index yet."""
-    fresh = db.execute(SELECT_NEW, (after,)).fetchall()
-    if fresh:
-        rows = (
-            (rowid, term_text(str(title)), term_text(str(text))) for rowid, title, text in fresh
-        )
-        db.executemany(INSERT_TERMS, rows)
+    while fresh := db.execute(SELECT_NEW, (after, AT_ONCE)).fetchall():
+        db.executemany(INSERT_TERMS, [(n, _words_of(t), _words_of(x)) for n, t, x in fresh])
+        after = int(str(fresh[-1][0]))
 
 
 def clear(db: apsw.Connection) -> None:
@@ -126,16 +126,22 @@ def faults(db: apsw.Connection) -> list[str]:
 def content_faults(db: apsw.Connection) -> list[str]:
     """Where the full-text index does not hold exactly the chunks' words.
 
-    The words of both are summed up by term, so that one wrong byte of an index page shows. `db` is
-    a read-only connection of its own; its temporary tables are used.
+    SQLite itself compares an index with its content, but ours has none that it knows of. So the
+    pages of the index are lent to a temporary one whose content is the chunks' words: every term,
+    place and length is compared, in C, one chunk at a time. `db` is a read-only connection of its
+    own; its temporary tables are used.
     """
     db.pragma("query_only", False)
-    for statement in COMPARED_WORDS:
-        db.execute(statement)
-    rows = (
-        (rowid, term_text(str(title)), term_text(str(text)))
-        for rowid, title, text in db.execute(SELECT_NEW, (0,)).fetchall()
-    )
-    db.executemany("INSERT INTO temp.wanted_fts (rowid, title, text) VALUES (?, ?, ?)", rows)
-    differing = sum(1 for statement in DIFFERING_WORDS for _ in db.execute(statement))
-    return [f"full-text index: {differing} words are not what the chunks hold"] if differing else []
+    db.create_scalar_function("term_text", _words_of, 1, deterministic=True)
+    try:
+        for statement in CHECKED_INDEX:
+            db.execute(statement)
+    except (apsw.CorruptError, apsw.SQLError) as fault:
+        return [f"full-text index: its words are not what the chunks hold ({fault})"]
+    finally:
+        db.pragma("query_only", True)
+    return []
+
+
+def _words_of(*text: apsw.SQLiteValue) -> str:
+    return term_text(str(text[0]))

@@ -7,17 +7,27 @@ is a slice of its document's text (table `slices`), read through the view `chunk
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 import apsw
 
-from storage.chunking import pieces
+from storage.chunking import Piece, pieces
 from storage.errors import Invalid
-from storage.records import Document, DocumentKey, canonical_json
+from storage.records import Document, DocumentKey, JsonValue, canonical_json
+
+Row: TypeAlias = "tuple[str | int | None, ...]"
+"""A document in the order of the columns of `UPSERT_DOCUMENT`."""
 
 FACT_NAMESPACE: Final = "memory"
 """One document per fact; only the fact reducer writes here."""
 
+NAMESPACE, TITLE, TEXT, VALID_FROM, VALID_TO, ADAPTER = 1, 5, 6, 11, 12, 14
+"""Places in a row."""
+SELECT_KNOWN: Final = (
+    "SELECT document_key FROM documents WHERE document_key IN (SELECT value FROM json_each(?))"
+)
 SELECT_OWNER: Final = "SELECT adapter, deleted_at FROM documents WHERE document_key = ?"
 UPSERT_DOCUMENT: Final = """
 INSERT INTO documents (document_key, namespace, external_id, source, kind, title, text, uri,
@@ -55,55 +65,103 @@ def upsert(db: apsw.Connection, document: Document, recorded_at: int) -> None:
     Raises:
         Invalid: facts' namespace, another adapter's document, or an inverted validity.
     """
-    if document.namespace == FACT_NAMESPACE:
-        raise Invalid("documents of facts are written by recording the fact")
-    key = document.key
-    owner = db.execute(SELECT_OWNER, (key,)).fetchone()
-    if owner is not None and owner[1] is None and owner[0] not in ("", document.adapter):
-        raise Invalid(f"a document of adapter {owner[0]} cannot be replaced by another adapter")
-    _store(db, key, document, recorded_at, fresh=owner is None)
+    _upsert(db, row_of(document, recorded_at))
+
+
+def upsert_all(db: apsw.Connection, rows: Sequence[Row]) -> None:
+    """The same for many, in order; those of new documents that follow each other at once."""
+    keys = [row[0] for row in rows]
+    seen = {key for (key,) in db.execute(SELECT_KNOWN, (json.dumps(keys),)).fetchall()}
+    fresh: list[Row] = []
+    for row in rows:
+        if row[0] in seen:
+            _insert(db, fresh)
+            fresh = []
+            _upsert(db, row)
+        else:
+            _check_source(row)
+            seen.add(row[0])
+            fresh.append(row)
+    _insert(db, fresh)
 
 
 def store(db: apsw.Connection, document: Document, recorded_at: int) -> None:
     """Write the row and bring its chunks in line."""
-    _store(db, document.key, document, recorded_at, fresh=False)
+    row = row_of(document, recorded_at)
+    _check(row)
+    db.execute(UPSERT_DOCUMENT, row)
+    _rechunk(db, row)
 
 
-def _store(
-    db: apsw.Connection, key: DocumentKey, document: Document, recorded_at: int, *, fresh: bool
-) -> None:
-    if not document.text.strip():
-        raise Invalid("a document without text")
-    if (
-        document.valid_from is not None
-        and document.valid_to is not None
-        and document.valid_from > document.valid_to
-    ):
-        raise Invalid("a document that ends before it starts")
-    db.execute(
-        UPSERT_DOCUMENT,
-        (
-            key,
-            document.namespace,
-            document.external_id,
-            document.source,
-            document.kind,
-            document.title,
-            document.text,
-            document.uri,
-            document.version,
-            document.content_hash,
-            document.observed_at,
-            document.valid_from,
-            document.valid_to,
-            document.trust.value,
-            document.adapter,
-            document.revision,
-            canonical_json(document.metadata).decode("ascii") if document.metadata else "{}",
-            recorded_at,
-        ),
+def row_of(document: Document, recorded_at: int) -> Row:
+    """A document as its row."""
+    return (
+        document.key,
+        document.namespace,
+        document.external_id,
+        document.source,
+        document.kind,
+        document.title,
+        document.text,
+        document.uri,
+        document.version,
+        document.content_hash,
+        document.observed_at,
+        document.valid_from,
+        document.valid_to,
+        document.trust.value,
+        document.adapter,
+        document.revision,
+        _spelled(document.metadata),
+        recorded_at,
     )
-    _rechunk(db, key, document, fresh=fresh)
+
+
+def _upsert(db: apsw.Connection, row: Row) -> None:
+    _check_source(row)
+    owner = db.execute(SELECT_OWNER, (row[0],)).fetchone()
+    if owner is None:
+        _insert(db, [row])
+        return
+    if owner[1] is None and owner[0] not in ("", row[ADAPTER]):
+        raise Invalid(f"a document of adapter {owner[0]} cannot be replaced by another adapter")
+    db.execute(UPSERT_DOCUMENT, row)
+    _rechunk(db, row)
+
+
+def _insert(db: apsw.Connection, rows: Sequence[Row]) -> None:
+    """Documents that are not there yet, with their chunks."""
+    if rows:
+        db.executemany(UPSERT_DOCUMENT, rows)
+        db.executemany(
+            INSERT_SLICE, [_slice_row(row, piece) for row in rows for piece in _pieces(row)]
+        )
+
+
+def _check_source(row: Row) -> None:
+    if row[NAMESPACE] == FACT_NAMESPACE:
+        raise Invalid("documents of facts are written by recording the fact")
+    _check(row)
+
+
+def _check(row: Row) -> None:
+    start, end = row[VALID_FROM], row[VALID_TO]
+    if not str(row[TEXT]).strip():
+        raise Invalid("a document without text")
+    if isinstance(start, int) and isinstance(end, int) and start > end:
+        raise Invalid("a document that ends before it starts")
+
+
+def _pieces(row: Row) -> tuple[Piece, ...]:
+    return pieces(DocumentKey(str(row[0])), str(row[TITLE]), str(row[TEXT]))
+
+
+def _slice_row(row: Row, piece: Piece) -> tuple[str | int | None, ...]:
+    return piece.chunk_id, row[0], piece.ordinal, piece.start, piece.bytes
+
+
+def _spelled(metadata: Mapping[str, JsonValue]) -> str:
+    return canonical_json(metadata).decode("ascii") if metadata else "{}"
 
 
 def bury(db: apsw.Connection, key: DocumentKey, at: int) -> None:
@@ -125,20 +183,19 @@ def drop_chunks(db: apsw.Connection, key: DocumentKey) -> None:
         _drop_chunk(db, rowid)
 
 
-def _rechunk(db: apsw.Connection, key: DocumentKey, document: Document, *, fresh: bool) -> None:
-    wanted = pieces(key, document.title, document.text)
-    known = () if fresh else db.execute(SELECT_SLICES, (key,))
-    present = {str(row[0]): row[1:] for row in known}
+def _rechunk(db: apsw.Connection, row: Row) -> None:
+    wanted = _pieces(row)
+    present = {str(found[0]): found[1:] for found in db.execute(SELECT_SLICES, (row[0],))}
     kept = {piece.chunk_id for piece in wanted}
     for chunk, (rowid, _, _) in present.items():
         if chunk not in kept:
             _drop_chunk(db, rowid)
     for piece in wanted:
-        found = present.get(piece.chunk_id)
-        if found is None:
-            db.execute(INSERT_SLICE, (piece.chunk_id, key, piece.ordinal, piece.start, piece.bytes))
-        elif found[1:] != (piece.start, piece.bytes):
-            db.execute(MOVE_SLICE, (piece.start, piece.bytes, found[0]))
+        known = present.get(piece.chunk_id)
+        if known is None:
+            db.execute(INSERT_SLICE, _slice_row(row, piece))
+        elif known[1:] != (piece.start, piece.bytes):
+            db.execute(MOVE_SLICE, (piece.start, piece.bytes, known[0]))
 
 
 def _drop_chunk(db: apsw.Connection, rowid: apsw.SQLiteValue) -> None:

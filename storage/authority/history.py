@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 import apsw
 
@@ -18,6 +19,8 @@ from storage.authority.tombstones import KEPT_TYPES
 from storage.errors import Corrupt
 from storage.events import Event, EventDraft, EventType, check, seal
 from storage.records import JobStamp, ProjectId, digest_of
+
+Envelope: TypeAlias = "tuple[apsw.SQLiteValue, ...]"
 
 SELECT_HEAD: Final = "SELECT writer_seq, hash FROM heads WHERE writer = ?"
 UPSERT_HEAD: Final = (
@@ -144,6 +147,17 @@ def events(db: apsw.Connection) -> Iterator[Event]:
     """Every recorded event in the order of its effect; its payload None where the row has none."""
     for row in db.execute(SELECT_ALL_EVENTS):
         yield _event(row)
+
+
+def envelopes(db: apsw.Connection) -> Iterator[tuple[Envelope, Callable[[], Event]]]:
+    """Every recorded event as its row says it, and how to make it an event, in the same order."""
+    for row in db.execute(SELECT_ALL_EVENTS):
+        yield row[:11], partial(_event, row)
+
+
+def envelope_of(event: Event) -> Envelope:
+    """What the row of an event says, its payload aside."""
+    return _row(event, keep_payload=False)[:11]
 
 
 class ChainProof:

@@ -9,6 +9,7 @@ Payloads live in the journal alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Final
 
@@ -19,6 +20,7 @@ from storage.authority import (
     history,
     journal,
     marker,
+    packing,
     proof,
     reduce,
     tombstones,
@@ -66,6 +68,8 @@ class IndexedContainer:
         self._indexed_to = 0
         self._must_replay = True
         self._idle: list[apsw.Connection] = []
+        self._scribe: ThreadPoolExecutor | None = None
+        self._journal_bytes = 0
 
     def append(
         self,
@@ -83,8 +87,7 @@ class IndexedContainer:
                 batch = [job_applied()]
             sealed = history.seal_batch(db, batch, writer=self._writer, recorded_at=now, job=stamp)
             history.record_sealed(db, sealed, keep_payload=False)
-            for event in sealed:
-                reduce.apply(db, event)
+            reduce.apply_all(db, sealed)
             return len(sealed), sealed
 
         generation, count = self._write(work, now, stamp, guard)
@@ -170,6 +173,7 @@ class IndexedContainer:
             self._follow(db)
             self._backlog.apply(db)
             ids = frozenset(tombstones.skeletons(db).found)
+            packing.clear(self._paths.events)
             for stream in self._backlog.sizes():
                 journal.blank(self._paths.events, stream, ids, needles)
             derived.settle(db, self._indexed_to)
@@ -209,6 +213,14 @@ class IndexedContainer:
         self._must_replay = False
         return count
 
+    def pack(self) -> tuple[int, int]:
+        """See the port."""
+        with self._locked():
+            packing.clear(self._paths.events)
+            anchors = self._backlog.anchors(self._db)
+        today = utc_day(self._clock.now_ms())
+        return packing.pack(self._paths.events, anchors, today, self._locked)
+
     def rebuild(self) -> int:
         """Derive every table and index again from the journal.
 
@@ -233,6 +245,9 @@ class IndexedContainer:
         for db in self._idle:
             db.close(True)
         self._idle = []
+        if self._scribe is not None:
+            self._scribe.shutdown()
+            self._scribe = None
         return self._db
 
     def _write(
@@ -256,29 +271,47 @@ class IndexedContainer:
                 count, events = work(db)
             elif not replayed:
                 return self.header().revision, None
-            derived.settle(db, self._indexed_to)
             if guard is not None and count is not None:
                 guard()
-            revision = marker.advance(db)
-            self._commit(db, events)
+            revision = self._commit(db, events)
         self._must_replay = False
         return revision, count
 
-    def _commit(self, db: apsw.Connection, events: Sequence[Event]) -> None:
+    def _commit(self, db: apsw.Connection, events: Sequence[Event]) -> int:
+        """Index, journal and commit what `work` did; returns the new revision.
+
+        The journal is synced beside the indexing, which needs no disk: both are there before the
+        commit. What fails on either side takes the lines back.
+        """
+        appending = self._append(events) if events else None
         written: journal.Written | None = None
         try:
-            if events:
+            derived.settle(db, self._indexed_to)
+            revision = marker.advance(db)
+            if appending is not None:
+                written = appending.result()
                 stream = journal.Stream(utc_day(events[0].recorded_at), self._writer)
-                lines = [event.line() for event in events]
-                written = journal.append(self._paths.events, stream, lines)
                 self._backlog.anchor(db, stream, written.after)
             with translated("memory.sqlite"):
                 db.execute("COMMIT")
         except BaseException:
+            if appending is not None and written is None and appending.exception() is None:
+                written = appending.result()
             # Lines may be taken back only while the lock is ours: later they may be applied.
             if written is None or not (db.in_transaction and written.undo()):
                 self._must_replay = True
             raise
+        return revision
+
+    def _append(self, events: Sequence[Event]) -> Future[journal.Written]:
+        """The events on their way into the journal."""
+        if self._scribe is None:
+            self._scribe = ThreadPoolExecutor(1, "journal")
+        stream = journal.Stream(utc_day(events[0].recorded_at), self._writer)
+        lines = [event.line() for event in events]
+        return self._scribe.submit(
+            journal.append, self._paths.events, stream, lines, before=self._journal_bytes
+        )
 
     @contextmanager
     def _locked(self) -> Iterator[apsw.Connection]:
@@ -307,11 +340,13 @@ class IndexedContainer:
         self._indexed_to = derived.last_number(db)
 
     def _usable_writer(self, db: apsw.Connection, now: int) -> str:
-        """Our writer, or a new one when a failed append left its file longer than anchored."""
+        """Our writer, or a new one when its file is full, packed, or longer than anchored."""
         stream = journal.Stream(utc_day(now), self._writer)
         found = journal.size(stream.path(self._paths.events))
-        if found == self._backlog.anchored(db, stream):
+        self._journal_bytes = found
+        if found < packing.SEGMENT_BYTES and found == self._backlog.anchored(db, stream):
             return self._writer
+        self._journal_bytes = 0
         return history.new_writer(self._project)
 
     def _reader(self) -> apsw.Connection:

@@ -136,6 +136,10 @@ class Authority(Protocol):
         """Apply journal events that a crash kept from the tables; returns how many."""
         ...
 
+    def pack(self) -> tuple[int, int]:
+        """Compress journal files that nobody adds to any more; (files, bytes that it saved)."""
+        ...
+
     def rebuild(self) -> int:
         """Re-derive every table and index from verified history; returns events applied."""
         ...

@@ -139,6 +139,7 @@ def _copy(db: apsw.Connection, image: Image, select: str, table: str) -> None:
 def _write_stream(paths: ProjectPaths, stream: Stream, lines: list[bytes]) -> int:
     wanted = b"".join(line + b"\n" for line in lines)
     path = stream.path(paths.events)
+    journal.drop_packed(paths.events, stream)
     found = path.read_bytes() if journal.size(path) else b""
     if not wanted.startswith(found):
         raise Corrupt(f"{path.name}: holds another history; nothing was promoted")

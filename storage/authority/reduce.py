@@ -7,7 +7,8 @@ indexed container.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Final, Literal, assert_never
 
 import apsw
@@ -73,6 +74,36 @@ def apply(db: apsw.Connection, event: Event) -> None:
         raise Invalid(f"{event.type.value}: breaks a rule of the tables ({cause})") from cause
     except (ValueError, OverflowError) as cause:
         raise Invalid(f"{event.type.value}: a malformed payload ({cause})") from cause
+
+
+def apply_all(db: apsw.Connection, events: Iterable[Event]) -> None:
+    """The same for many events, in order; documents that follow each other go in together.
+
+    Raises:
+        Invalid: an event breaks a rule, and which is not said; the caller must roll back.
+    """
+    for waits, group in groupby(events, _is_document):
+        if not waits:
+            for event in group:
+                apply(db, event)
+            continue
+        try:
+            rows = [_row(event) for event in group]
+            documents.upsert_all(db, rows)
+        except apsw.ConstraintError as cause:
+            raise Invalid(f"a document breaks a rule of the tables ({cause})") from cause
+        except (ValueError, OverflowError) as cause:
+            raise Invalid(f"a malformed document ({cause})") from cause
+
+
+def _is_document(event: Event) -> bool:
+    return event.type is EventType.DOCUMENT_UPSERTED and event.payload is not None
+
+
+def _row(event: Event) -> documents.Row:
+    assert event.payload is not None
+    document = payloads.document_from(event.payload.get("document"))
+    return documents.row_of(document, event.recorded_at)
 
 
 def _apply(db: apsw.Connection, event: Event, payload: Mapping[str, JsonValue]) -> None:

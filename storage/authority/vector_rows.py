@@ -5,6 +5,7 @@ Works inside the caller's transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,8 +18,11 @@ INSERT_COLLECTION: Final = (
     "INSERT INTO collections (name, model, dims, fingerprint, scale, created_at)"
     " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
 )
-SELECT_CHUNK: Final = "SELECT 1 FROM slices WHERE rowid = ?"
-SELECT_VECTOR: Final = "SELECT embedding FROM vectors WHERE collection = ? AND chunk = ?"
+SELECT_KNOWN: Final = (
+    "SELECT s.rowid, v.embedding FROM slices s LEFT JOIN vectors v"
+    " ON v.collection = ? AND v.chunk = s.rowid"
+    " WHERE s.rowid IN (SELECT value FROM json_each(?))"
+)
 DELETE_VECTOR: Final = "DELETE FROM vectors WHERE collection = ? AND chunk = ?"
 INSERT_VECTOR: Final = "INSERT INTO vectors (collection, chunk, embedding) VALUES (?, ?, ?)"
 
@@ -42,18 +46,16 @@ def store(db: apsw.Connection, collection: Collection, rows: Sequence[tuple[int,
     Raises:
         Invalid: a vector is not as long as the collection says.
     """
-    name, fresh = collection.name, 0
+    name = collection.name
+    wanted: dict[int, bytes] = {}
     for chunk, embedding in rows:
         if len(embedding) != collection.dims:
             raise Invalid(f"a vector of {len(embedding)} bytes, not {collection.dims}")
-        if db.execute(SELECT_CHUNK, (chunk,)).fetchone() is None:
-            continue
-        known = db.execute(SELECT_VECTOR, (name, chunk)).fetchone()
-        if known is None:
-            fresh += 1
-        elif known[0] == embedding:
-            continue
-        else:
-            db.execute(DELETE_VECTOR, (name, chunk))
-        db.execute(INSERT_VECTOR, (name, chunk, embedding))
-    return fresh
+        wanted[chunk] = embedding
+    found = db.execute(SELECT_KNOWN, (name, json.dumps(list(wanted))))
+    there = {int(str(chunk)): old for chunk, old in found}
+    changed = [chunk for chunk, old in there.items() if old is not None and old != wanted[chunk]]
+    fresh = [chunk for chunk in wanted if chunk in there and there[chunk] is None]
+    db.executemany(DELETE_VECTOR, [(name, chunk) for chunk in changed])
+    db.executemany(INSERT_VECTOR, [(name, chunk, wanted[chunk]) for chunk in (*changed, *fresh)])
+    return len(fresh)

@@ -41,7 +41,10 @@ def dying_after(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def torn_append(events: Path, stream: journal.Stream, lines: list[bytes]) -> None:
+def torn_append(
+    events: Path, stream: journal.Stream, lines: list[bytes], *, before: int | None = None
+) -> None:
+    del before
     data = b"".join(line + b"\n" for line in lines)
     with stream.path(events).open("ab") as file:
         file.write(data[: len(data) * 2 // 3])
