@@ -6,6 +6,7 @@ isolated, this home). Leaves what stands in those folders to `hooks.hosts.instal
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 from collections.abc import Mapping
@@ -66,9 +67,25 @@ def host_states(environment: Mapping[str, str]) -> list[HostState]:
 
 
 def fallback_argv(paths: HomePaths) -> list[str]:
-    """The command that answers one prompt when no server does."""
+    """The command that answers one prompt when no server does.
+
+    It names where our modules and the two that they need are, for a client whose interpreter is
+    already there and looks nowhere else.
+    """
     event = ("claude", "UserPromptSubmit")
-    return [sys.executable, "-I", "-m", "hooks", *event, "--home", str(paths.home)]
+    argv = [sys.executable, "-I", "-m", "hooks", *event, "--home", str(paths.home)]
+    for folder in dict.fromkeys(_folder_of(name) for name in ("hooks", "apsw", "brotli")):
+        argv += ["--path", folder]
+    return argv
+
+
+def _folder_of(module: str) -> str:
+    """The folder on the import path that a module was found in."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    file = Path(spec.origin)
+    return str(file.parent.parent if spec.submodule_search_locations else file.parent)
 
 
 def connect(name: HostName, paths: HomePaths, environment: Mapping[str, str]) -> Path:

@@ -15,7 +15,9 @@ from time import monotonic
 
 import pytest
 
+from hooks.hosts.install import CLIENT
 from hooks.recall_client import NO_SERVER, call, recall_via_server_or_sqlite
+from ops.hosts import fallback_argv
 from retrieval.results import Recall
 from storage.clock import SystemClock
 from storage.config import StorageSettings
@@ -214,6 +216,33 @@ def answers(home: Path) -> bool:
         return isinstance(call(HomePaths(home), "ping", {}, timeout_ms=1_000), dict)
     except MemorydError:
         return False
+
+
+@pytest.mark.parametrize("paths", [True, False])
+def test_the_agents_command_answers_without_a_server(bound_home: Path, paths: bool) -> None:
+    """In its own process where the installation says where our modules are, else in another."""
+    argv = fallback_argv(HomePaths(bound_home))
+    argv = argv if paths else argv[: argv.index("--path")]
+    client = [sys.executable, "-I", "-S", str(CLIENT), "claude", "UserPromptSubmit"]
+    given = ["--socket", os.fspath(HomePaths(bound_home).socket), "--fallback", json.dumps(argv)]
+
+    def block() -> str:
+        done = subprocess.run(
+            [*client, *given],
+            input=json.dumps(prompt_of(bound_home, "which local database?")).encode(),
+            capture_output=True,
+            check=True,
+            timeout=30,
+            env={"HOME": os.fspath(bound_home), "MEMORYD_ENCODER": "none"},
+        )
+        assert done.stderr == b""
+        return done.stdout.decode()
+
+    # A busy machine may miss the deadline once; the server that it starts ends the attempts.
+    said = next((text for text in (block() for _ in range(5)) if text), "")
+
+    assert FACTS[0] in json.loads(said)["hookSpecificOutput"]["additionalContext"]
+    wait_until(lambda: answers(bound_home), what="the started server")
 
 
 def test_a_prompt_without_an_answer_prints_nothing(bound_home: Path) -> None:
