@@ -1,7 +1,8 @@
 """Forgetting what may be forgotten: the search documents of facts that ended a week ago.
 
 Facts and their evidence stay, so history still answers; only the hot copies go. Deferred statements
-stay however old they are: they wait for a model, not for us to lose patience.
+stay however old they are: they wait for a model, not for us to lose patience. With the last batch,
+journal files that nobody adds to any more are packed.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ def run(context: Context, args: Mapping[str, JsonValue]) -> Finished:
     more = JobSpec(kind=JobKind.GC, project=context.project, priority=Priority.MAINTENANCE)
     if count is None:
         return Finished(successors=(more,), note="was applied")
-    if not count:
-        return Finished(note="nothing to forget")
-    return Finished(
-        successors=(more,) if count == BATCH else (),
-        note=f"{count} ended facts left the search index",
-    )
+    if count == BATCH:
+        return Finished(successors=(more,), note=_note(count, 0))
+    return Finished(note=_note(count, authority.pack()[0]))
+
+
+def _note(facts: int, files: int) -> str:
+    said = f"{facts} ended facts left the search index" if facts else "nothing to forget"
+    return f"{said}, {files} journal files packed" if files else said

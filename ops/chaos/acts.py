@@ -16,6 +16,7 @@ import apsw
 
 from storage.authority import Container, ProjectAuthority, open_authority
 from storage.authority import payloads as say
+from storage.clock import DAY_MS
 from storage.config import StorageSettings
 from storage.events import EventDraft
 from storage.paths import HomePaths, ProjectPaths
@@ -49,8 +50,11 @@ ROOMY: Final = StorageSettings(
 class StillClock:
     """Time stands: two runs of one act write the same."""
 
+    def __init__(self, at: int = AT) -> None:
+        self._at = at
+
     def now_ms(self) -> int:
-        return AT
+        return self._at
 
     def boot_ms(self) -> int:
         return AT
@@ -69,12 +73,14 @@ class Place:
     def paths(self) -> ProjectPaths:
         return HomePaths(self.home).project(PROJECT)
 
-    def open(self, *, create: bool = False, container: Container = "compact") -> ProjectAuthority:
+    def open(
+        self, *, create: bool = False, container: Container = "compact", at: int = AT
+    ) -> ProjectAuthority:
         """A handle of its own."""
         return open_authority(
             self.paths,
             PROJECT,
-            clock=StillClock(),
+            clock=StillClock(at),
             settings=ROOMY,
             create=create,
             create_container=container,
@@ -168,6 +174,13 @@ def acts() -> list[Act]:
         passing=frozenset({"journal tail"}),
     ))  # fmt: skip
     found.append(Act(
+        name="pack", container="indexed", prepare=_with_much_journal, do=_pack,
+    ))  # fmt: skip
+    found.append(Act(
+        name="forget packed", container="indexed", prepare=_with_packed_journal, do=_forget,
+        passing=frozenset({"erasure"}),
+    ))  # fmt: skip
+    found.append(Act(
         name="migrate", container="indexed", prepare=_of_older_schema,
         do=lambda place, store: _append(store, recording(9)),
     ))  # fmt: skip
@@ -242,6 +255,19 @@ def _with_torn_tail(place: Place) -> None:
         out.write(b'{"at":1,"hash":"torn')
 
 
+def _with_much_journal(place: Place) -> None:
+    """More than the smallest file that is packed."""
+    _prepared("indexed")(place)
+    with closing(place.open()) as store:
+        store.append([indexing(f"more {number}") for number in range(6)])
+
+
+def _with_packed_journal(place: Place) -> None:
+    _with_much_journal(place)
+    with closing(place.open()) as store:
+        _pack(place, store)
+
+
 def _of_older_schema(place: Place) -> None:
     """As the first released schema left it."""
     _prepared("indexed")(place)
@@ -260,6 +286,14 @@ def _forget(place: Place, store: ProjectAuthority) -> None:
     target = a_fact(0).fact_id
     home = HomePaths(place.home)
     forget(home, PROJECT, target, clock=StillClock(), settings=ROOMY)
+
+
+def _pack(place: Place, store: ProjectAuthority) -> None:
+    """The day is over: its files are closed."""
+    with closing(place.open(at=AT + DAY_MS)) as later:
+        files, _ = later.pack()
+    if not files:
+        raise AssertionError("nothing was packed")
 
 
 def _back_up(place: Place, store: ProjectAuthority) -> None:

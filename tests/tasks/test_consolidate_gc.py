@@ -170,6 +170,22 @@ def test_collection_works_in_batches(world: World, monkeypatch: pytest.MonkeyPat
     assert again.note == "was applied"
 
 
+def test_the_last_batch_packs_the_history_of_days_that_are_over(world: World) -> None:
+    """A promoted store's journal shrinks by itself, and still proves."""
+    for number in range(20):
+        _record(world, str(number), f"Berth number {number} is closed in winter")
+    world.authority.promote()
+    assert gc.run(world.context(), {}).note == "nothing to forget"
+    world.clock.advance(DAY_MS)
+
+    done = gc.run(world.context(), {})
+
+    events = world.paths.project(world.project).events
+    assert done.note == "nothing to forget, 1 journal files packed"
+    assert [file.suffix for file in events.rglob("writer_*")] == [".br"]
+    assert world.authority.verify().problems == ()
+
+
 def test_a_repeated_consolidation_still_asks_for_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
