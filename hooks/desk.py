@@ -13,7 +13,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from queue import Full, Queue
+from itertools import count
+from queue import Full, PriorityQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -101,7 +102,8 @@ class Desk:
         )
         self._ready = threading.Event()
         self._snapshots = Snapshots(lambda: self._new_recaller().holdings, ready=self._ready)
-        self._jobs: Queue[_Job | None] = Queue(MAX_QUEUED)
+        self._jobs: PriorityQueue[tuple[int, int, _Job | None]] = PriorityQueue(MAX_QUEUED)
+        self._numbers = count()
         self._captured: deque[_Heard] = deque(maxlen=MAX_CAPTURED)
         self._capture_ready = threading.Condition()
         self._closing = False
@@ -150,7 +152,8 @@ class Desk:
                 return
             self._keep(heard)
         try:
-            self._jobs.put_nowait(_Job(request, reply, monotonic(), heard))
+            job = _Job(request, reply, monotonic(), heard)
+            self._jobs.put_nowait((_turn(heard), next(self._numbers), job))
         except Full:
             self._count("refused")
             reply.send(_nothing(request, "too much at once"))
@@ -189,7 +192,8 @@ class Desk:
         self._closing = True
         for _ in self._workers:
             try:
-                self._jobs.put(None, timeout=max(0.0, deadline - monotonic()))
+                end = (_LAST, next(self._numbers), None)
+                self._jobs.put(end, timeout=max(0.0, deadline - monotonic()))
             except Full:
                 break
         for thread in self._workers:
@@ -209,7 +213,7 @@ class Desk:
     def _work(self) -> None:
         recaller = self._new_recaller()
         try:
-            while (job := self._jobs.get()) is not None:
+            while (job := self._jobs.get()[2]) is not None:
                 self._handle(recaller, job)
         finally:
             recaller.close()
@@ -304,6 +308,14 @@ class Desk:
     def _count(self, name: str) -> None:
         with self._counts_lock:
             self._counts[name] += 1
+
+
+_LAST: Final = 2
+
+
+def _turn(heard: _Heard | None) -> int:
+    """A prompt goes before everything else: a person waits for it, and its host not for long."""
+    return 0 if heard is not None and isinstance(heard.event, PromptSubmitted) else 1
 
 
 _OPS: Final = frozenset({"ping", "stats", "recall", "hook"})

@@ -180,6 +180,45 @@ def test_events_are_written_down_in_the_order_they_came() -> None:
     assert (second.settled, third.settled) == (False, True)
 
 
+def test_a_prompt_does_not_stand_in_line_behind_other_questions() -> None:
+    """With every thread busy and questions waiting, the prompt that came last is next."""
+    held, released = threading.Semaphore(0), threading.Event()
+
+    def find_project(paths: HomePaths, cwd: Path) -> ProjectId | None:
+        if cwd == Path("/slow"):
+            held.release()
+            assert released.wait(20)
+        return find_test_project(paths, cwd)
+
+    question = {"op": "recall", "query": "which database"}
+    frames = [{**question, "cwd": "/slow"}] * 2
+    frames += [{**question, "cwd": "/work"}] * 30
+    with (
+        short_home() as home,
+        a_server(home, find_project=find_project) as running,
+        running.connect() as link,
+    ):
+        for number, frame in enumerate(frames):
+            link.sendall(json.dumps({"v": 1, "id": str(number), **frame}).encode() + b"\n")
+        assert held.acquire(timeout=20)
+        assert held.acquire(timeout=20)
+        prompt = {"v": 1, "id": "prompt", **prompt_frame("which database"), "reply": "json"}
+        link.sendall(json.dumps(prompt).encode() + b"\n")
+        wait_until(lambda: queued(running) == 31, what="everything in line")
+        released.set()
+        with link.makefile("rb") as told:
+            order = [json.loads(told.readline())["id"] for _ in range(33)]
+
+    assert order.index("prompt") < 6
+
+
+def queued(running: Running) -> int:
+    """How many wait in the server."""
+    stats = running.ask({"op": "stats"})["result"]
+    assert isinstance(stats, dict)
+    return int(stats["queued"])
+
+
 def test_only_a_session_that_starts_where_vectors_are_loads_the_encoder() -> None:
     """A server holds no model for itself or for sessions elsewhere; a first prompt finds one."""
     start = {"op": "hook", "host": "claude", "event": "SessionStart", "reply": "json"}
