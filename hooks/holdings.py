@@ -33,6 +33,8 @@ class Held:
 
     authority: Authority
     identity: FileIdentity
+    events: Path
+    """The folder of the project's journal."""
 
 
 class Holdings:
@@ -79,7 +81,7 @@ class Holdings:
             settings=self.settings(project).storage,
             busy_ms=BUSY_MS,
         )
-        held = self._held[project] = Held(opened, identity)
+        held = self._held[project] = Held(opened, identity, self._paths.project(project).events)
         while len(self._held) > MAX_OPEN:
             self.forget(next(iter(self._held)))
         return held

@@ -1,8 +1,9 @@
 """The index snapshots of a resident process: one per project, newest generation, bounded in bytes.
 
-A small store is indexed while the question waits (milliseconds). A large one is indexed on a thread
-of its own; meanwhile the question is answered from the previous snapshot, whose finds are checked
-against the store anyway, or from SQLite.
+What was written since a snapshot is added to it while the question waits (milliseconds); segments
+that this leaves behind are joined on a thread of their own. Where adding will not do, a small store
+is indexed at once and a large one behind; meanwhile the question is answered from the previous
+snapshot, whose finds are checked against the store anyway, or from SQLite.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +58,7 @@ class Snapshots:
         self._lock = threading.Lock()
         self._kept: OrderedDict[ProjectId, Kept] = OrderedDict()
         self._building: set[ProjectId] = set()
+        self._folding: set[ProjectId] = set()
         self._inline: dict[ProjectId, threading.Lock] = {}
         self._threads: set[threading.Thread] = set()
 
@@ -80,6 +82,8 @@ class Snapshots:
         if kept is not None and kept.version == version:
             return kept.index
         same_store = kept is not None and kept.version.file == version.file
+        if same_store and (found := self._refreshed(project, held, collection, max_bytes)):
+            return found
         if not self._is_small(kept if same_store else None, held):
             self._build_behind(project, collection, max_bytes)
             return kept.index if kept is not None and same_store else None
@@ -132,6 +136,36 @@ class Snapshots:
         with held.authority.read() as reads:
             return _count(reads, INLINE_CHUNKS + 1) <= INLINE_CHUNKS
 
+    def _refreshed(
+        self, project: ProjectId, held: Held, collection: Collection | None, max_bytes: int
+    ) -> IndexSnapshot | None:
+        """The kept snapshot with what was written since; None where it must be built anew."""
+        from retrieval.refresh import refreshed
+
+        with self._inline_lock(project):
+            kept = self._lookup(project)
+            version = Version(held.identity, held.authority.generation(), collection)
+            if kept is None or kept.index is None:
+                return None
+            if kept.version == version:
+                return kept.index
+            if (kept.version.file, kept.version.collection) != (version.file, collection):
+                return None
+            with held.authority.read() as reads:
+                index = refreshed(
+                    kept.index,
+                    reads,
+                    held.events,
+                    generation=version.generation,
+                    collection=collection,
+                )
+            if index is None:
+                return None
+            self._keep(project, version, index, max_bytes)
+        if index.postings.folding():
+            self._start(project, self._folding, self._fold, max_bytes)
+        return index
+
     def _build(
         self, project: ProjectId, held: Held, collection: Collection | None, max_bytes: int
     ) -> Kept:
@@ -142,6 +176,11 @@ class Snapshots:
         version = Version(held.identity, held.authority.generation(), collection)
         with held.authority.read() as reads:
             index = build_index(reads, generation=version.generation, collection=collection)
+        return self._keep(project, version, index, max_bytes)
+
+    def _keep(
+        self, project: ProjectId, version: Version, index: IndexSnapshot, max_bytes: int
+    ) -> Kept:
         fits = index.nbytes <= max_bytes
         kept = Kept(version, index if fits else None, index.nbytes if fits else 0)
         with self._lock:
@@ -154,18 +193,31 @@ class Snapshots:
     def _build_behind(
         self, project: ProjectId, collection: Collection | None, max_bytes: int
     ) -> None:
+        self._start(project, self._building, self._behind, collection, max_bytes)
+
+    def _start(
+        self, project: ProjectId, busy: set[ProjectId], work: Callable[..., None], *rest: object
+    ) -> None:
+        """Do something behind, unless it is being done for this project."""
         with self._lock:
-            if project in self._building:
+            if project in busy:
                 return
-            self._building.add(project)
+            busy.add(project)
         thread = threading.Thread(
-            target=self._behind,
-            args=(project, collection, max_bytes),
-            name="index",
-            daemon=True,
+            target=self._done_behind, args=(project, busy, work, *rest), name="index", daemon=True
         )
         self._threads.add(thread)
         thread.start()
+
+    def _done_behind(
+        self, project: ProjectId, busy: set[ProjectId], work: Callable[..., None], *rest: object
+    ) -> None:
+        try:
+            work(project, *rest)
+        finally:
+            with self._lock:
+                busy.discard(project)
+            self._threads.discard(threading.current_thread())
 
     def _behind(self, project: ProjectId, collection: Collection | None, max_bytes: int) -> None:
         holdings = self._new_holdings()
@@ -175,9 +227,24 @@ class Snapshots:
                 self._build(project, holdings.authority(project), collection, max_bytes)
         finally:
             holdings.close()
-            with self._lock:
-                self._building.discard(project)
-            self._threads.discard(threading.current_thread())
+
+    def _fold(self, project: ProjectId, max_bytes: int) -> None:
+        from retrieval.postings import fold
+
+        kept = self._lookup(project)
+        if kept is None or kept.index is None:
+            return
+        found = fold(kept.index.postings)
+        if found is None:
+            return
+        with self._inline_lock(project):
+            # Refreshed meanwhile, the snapshot may have more segments behind these.
+            newest = self._lookup(project)
+            if newest is not None and newest.index is not None:
+                postings = newest.index.postings.folded(*found)
+                self._keep(
+                    project, newest.version, replace(newest.index, postings=postings), max_bytes
+                )
 
 
 def _count(reads: Reads, most: int) -> int:

@@ -19,7 +19,8 @@ from retrieval.door import Admitted, Door
 from retrieval.render import fit
 from retrieval.results import Cut, Item, Left, Leg, Recall, Scores, Status
 from storage.authority.reads import Reads
-from storage.records import Chunk, SourceRef
+from storage.authority.searchable import documents_of
+from storage.records import Chunk, DocumentKey, SourceRef
 
 MAX_LEFT: Final = 8
 """What was left out is named up to here; `omitted` counts it all."""
@@ -38,9 +39,15 @@ def assemble(
     items: list[Item] = []
     left: list[Left] = []
     seen, door = Seen(), Door(reads, ask)
-    documents: set[str] = set()
+    documents: set[DocumentKey] = set()
     omitted = 0
-    for candidate in convincing:
+    for number, candidate in enumerate(convincing):
+        if len(items) == ask.limit and len(left) >= MAX_LEFT:
+            # Only a count is left to say: no text needs to be read for that.
+            rest = documents_of(reads, [one.rowid for one in convincing[number:]])
+            omitted += len(rest - documents)
+            documents |= rest
+            break
         chunk = reads.chunk(candidate.rowid)
         if chunk is None or chunk.document_key in documents:
             continue
@@ -49,11 +56,10 @@ def assemble(
         if found is None:
             left.append(_left(chunk, candidate, "ended"))
             continue
-        item = _item(chunk, candidate, found, reads)
         why: Cut | None = None
         if len(items) == ask.limit:
             why = "limit"
-        elif not seen.is_new(item.text):
+        elif not seen.is_new((item := _item(chunk, candidate, found, reads)).text):
             why = "repeats"
         if why is None:
             items.append(item)
@@ -96,7 +102,7 @@ def _below(
     convincing: Sequence[Candidate],
     reads: Reads,
     door: Door,
-    documents: set[str],
+    documents: set[DocumentKey],
 ) -> list[Left]:
     """What came closest to the gate without passing it, of the documents not named yet."""
     below = []

@@ -7,7 +7,7 @@ comparing all texts, from the first two moments of a sample of the rows. Immutab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -29,6 +29,9 @@ class Background:
     """The first two moments of a store's vectors."""
 
     texts: int
+    """Vectors of the store."""
+    sampled: int
+    """How many of them the moments are of."""
     mean: Floats
     """float32[dims]: mean of the normalised rows."""
     moment: Floats
@@ -48,12 +51,36 @@ class Background:
         spread = known * second + (1 - known) * usual - mean**2
         return mean, max(spread, 1e-4) ** 0.5
 
+    def beside(self, rows: Bytes, lengths: Scores) -> Background:
+        """The background with more rows: they enter the moments as long as these are of all."""
+        whole = self.sampled == self.texts and self.texts + len(rows) <= SAMPLE
+        return self._moved(rows, lengths, 1, whole=whole)
 
-def background_of(rows: Bytes, lengths: Scores) -> Background:
-    """The background of int8 rows with these Euclidean lengths, from an even sample."""
+    def without(self, rows: Bytes, lengths: Scores) -> Background:
+        """The background without some rows; a sample stays what it was."""
+        return self._moved(rows, lengths, -1, whole=self.sampled == self.texts)
+
+    def _moved(self, rows: Bytes, lengths: Scores, sign: int, *, whole: bool) -> Background:
+        if not len(rows):
+            return self
+        texts = self.texts + sign * len(rows)
+        if not whole:
+            return replace(self, texts=texts)
+        unit = rows.astype(np.float32) / lengths[:, None]
+        before, after = np.float32(self.texts), np.float32(max(texts, 1))
+        mean = (self.mean * before + np.float32(sign) * unit.sum(axis=0)) / after
+        moment = (self.moment * before + np.float32(sign) * (unit.T @ unit)) / after
+        return Background(texts, texts, mean.astype(np.float32), moment.astype(np.float32))
+
+
+def background_of(rows: Bytes, lengths: Scores, *, texts: int | None = None) -> Background:
+    """The background of int8 rows with these Euclidean lengths, from an even sample.
+
+    `texts`: how many rows there are where these are a sample already.
+    """
     step = -(-len(rows) // SAMPLE) or 1
     unit = rows[::step].astype(np.float32) / lengths[::step, None]
     count = max(len(unit), 1)
     mean: Floats = (unit.sum(axis=0) / count).astype(np.float32)
     moment: Floats = (unit.T @ unit / count).astype(np.float32)
-    return Background(len(rows), mean, moment)
+    return Background(len(rows) if texts is None else texts, len(unit), mean, moment)

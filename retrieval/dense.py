@@ -31,22 +31,25 @@ class DenseLeg:
     foreign: bool = False
     """Whether the vectors are the multilingual ones."""
 
-    def cosines(self, vector: Floats | None, eligible: Flags) -> tuple[Scores | None, int]:
-        """(cosine of every eligible text that was compared, how many were); None without a leg."""
+    def nearest(
+        self, vector: Floats | None, eligible: Flags | None
+    ) -> tuple[Numbers, Scores] | None:
+        """(positions, cosines) of the eligible texts that were compared; None without a leg."""
         if self.matrix is None or vector is None:
-            return None, 0
-        return self.matrix.cosines(vector, texts=len(eligible), eligible=eligible)
+            return None
+        return self.matrix.nearest(vector, eligible=eligible)
+
+    def at(self, vector: Floats | None, among: Numbers) -> Scores | None:
+        """The cosines of some texts, whether or not the 1-bit scan chose them."""
+        if self.matrix is None or vector is None:
+            return None
+        return self.matrix.at(vector, among)
 
     def basis(self, vector: Floats | None, maximum: float) -> Basis:
         """What the scores of one question are measured against."""
         if self.matrix is None or vector is None:
             return Basis(maximum)
         return Basis(maximum, *self.matrix.background.of(vector))
-
-    def fill(self, vector: Floats | None, cosines: Scores | None, among: Numbers) -> None:
-        """Compute what the 1-bit scan left out, for the texts of a shortlist."""
-        if self.matrix is not None and vector is not None and cosines is not None:
-            self.matrix.fill(vector, cosines, among)
 
 
 def open_leg(
@@ -57,7 +60,7 @@ def open_leg(
     A store without vectors has no gap: there is nothing that the leg could have found. A `foreign`
     question is compared with the multilingual vectors where there are some, else with the others.
     """
-    if encoder is None or index.size == 0:
+    if encoder is None or index.texts == 0:
         return DenseLeg(None, ())
     second = foreign_of(encoder) if foreign and index.foreign is not None else None
     if second is not None and second.ready:

@@ -33,12 +33,12 @@ def exact_scores(
     """Position to a score in (0, 1], for the texts that are named or contain a literal."""
     found: dict[int, float] = {}
     for name in names_in(query):
-        for at in index.named.get(name, ()):
+        for at in index.names.get(name).tolist():
             if eligible[at]:
-                found[int(at)] = NAMED
+                found[at] = NAMED
     for literal in query.literals:
         wanted = tuple(dict.fromkeys(terms(literal)))
-        if is_specific((index.postings.frequency(term) for term in wanted), index.size):
+        if is_specific((index.postings.frequency(term) for term in wanted), index.texts):
             hits = index.postings.having_all(wanted)
             texts = _texts(index, reads, [int(at) for at in hits if eligible[at]][:MAX_READ])
             add_literal(found, literal, texts)

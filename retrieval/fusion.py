@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Final
 from retrieval.results import Scores
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from retrieval.postings import Scores as Floats
+
+    Doubles = npt.NDArray[np.float64]
 
 SCALE: Final = 45.0
 EXACT_BONUS: Final = 0.5
@@ -80,8 +85,26 @@ class Basis:
             fused[above] += meaning / np.float32(self.maximum + SCALE)
         return fused
 
+    def fused_at(self, lexical: Floats, cosines: Floats | None, coverage: Floats) -> Doubles:
+        """float64[n]: `fused` of some texts at once; a cosine of -1 is none."""
+        import numpy as np
+
+        weights = self.weights
+        evidence = lexical.astype(np.float64) * self.maximum
+        evidence += weights.covered * coverage.astype(np.float64)
+        if cosines is not None:
+            z = (cosines.astype(np.float64) - self.mean) / self.deviation
+            z = np.where(cosines == -1, 0.0, np.maximum(z, 0.0))
+            evidence += weights.near * z + weights.far * z * z
+        return evidence / (self.maximum + SCALE)
+
+
+def settled_value(fused: float, exact: float, *, unconfirmed: bool) -> float:
+    """A fused score with an exact find added, and less of it where nobody vouched for the text."""
+    return (fused + EXACT_BONUS * exact) * (UNCONFIRMED if unconfirmed else 1.0)
+
 
 def settled(scores: Scores, *, exact: float = 0.0, unconfirmed: bool = False) -> Scores:
     """Fused scores with an exact find added, and less of them where nobody vouched for the text."""
-    value = scores.fused + EXACT_BONUS * exact
-    return replace(scores, exact=exact, fused=value * (UNCONFIRMED if unconfirmed else 1.0))
+    value = settled_value(scores.fused, exact, unconfirmed=unconfirmed)
+    return replace(scores, exact=exact, fused=value)

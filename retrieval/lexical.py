@@ -70,10 +70,38 @@ def _weigh_word(word: Word, frequency: Callable[[str], int], texts: int) -> Weig
 
 def lexical_scores(postings: Postings, question: WeighedQuestion) -> Scores:
     """float32[texts] in [0, 1]: BM25 over all terms, as a share of the question's maximum."""
-    scores = postings.scores(question.terms().items())
-    if question.maximum > 0:
-        scores /= scores.dtype.type(question.maximum)
-    return scores
+    return Words(postings, question).everywhere()
+
+
+class Words:
+    """The lexical leg of one question: the same scores, of the best texts or of any."""
+
+    def __init__(self, postings: Postings, question: WeighedQuestion) -> None:
+        from retrieval.scoring import Scoring
+
+        self._scoring = Scoring(postings, question.terms().items())
+        self._maximum = question.maximum or 1.0
+
+    @property
+    def matched(self) -> int:
+        """Texts with at least one of the words, once `best` has looked."""
+        return self._scoring.matched
+
+    def everywhere(self) -> Scores:
+        """As `lexical_scores`."""
+        return self._shares(self._scoring.everywhere())
+
+    def best(self, count: int, eligible: Flags | None) -> Numbers:
+        """int32[<= count], ascending: the eligible texts (None: all) that score highest."""
+        return self._scoring.best(count, eligible)
+
+    def at(self, among: Numbers) -> Scores:
+        """float32[len(among)] in [0, 1], of some texts (ascending)."""
+        return self._shares(self._scoring.at(among))
+
+    def _shares(self, scores: Scores) -> Scores:
+        scores /= scores.dtype.type(self._maximum)
+        return scores
 
 
 def coverage(postings: Postings, question: WeighedQuestion, among: Numbers) -> Coverage:
@@ -82,12 +110,10 @@ def coverage(postings: Postings, question: WeighedQuestion, among: Numbers) -> C
 
     share = np.zeros(len(among), dtype=np.float32)
     count = np.zeros(len(among), dtype=np.int32)
-    known: dict[str, Flags] = {}
+    known = postings.holding({term for word in question.words for term, _ in word.terms}, among)
     for word in question.words:
         part = np.zeros(len(among), dtype=np.float32)
         for term, weight in word.terms:
-            if term not in known:
-                known[term] = postings.contains(term, among)
             part += known[term] * np.float32(weight)
         share += part
         count += 2 * part >= word.weight

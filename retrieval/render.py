@@ -39,6 +39,9 @@ _BRACKETS: Final = frozenset("<>&‹›«»〈〉⟨⟩❮❯❬❭⧼⧽˂˃ᐸ
 """Signs that are or look like the delimiters of a tag; compatibility forms are found by NFKC."""
 _INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Blank or empty marks outside the format category."""
+_SUSPECT: Final = re.compile(r"[^ -~]")
+"""Characters that must be looked at before they are shown: all but plain ASCII."""
+_SIGN: Final = re.compile(r"[<>&]|[^\x00-\x7f]")
 _ROLE_MARK: Final = re.compile(
     r"\[(?=\s*/?\s*(?:INST|SYS|SYSTEM|USER|ASSISTANT|TOOL|DEVELOPER|END)\b)", re.IGNORECASE
 )
@@ -79,7 +82,7 @@ def line_bytes(item: Item) -> int:
 
 def neutral(text: str) -> str:
     """`text` without characters that hide, reorder or control; line breaks become one space."""
-    kept = "".join(_shown(char) for char in text)
+    kept = _SUSPECT.sub(lambda found: _shown(found.group()), text)
     return " ".join(kept.split())
 
 
@@ -100,7 +103,7 @@ def _line(item: Item) -> str:
 def _escaped(line: str) -> str:
     # Only string contents hold such characters, so escaping the finished line keeps it valid JSON.
     marked = _ROLE_MARK.sub(r"\\u005b", line)
-    return "".join(_sign(char) for char in marked)
+    return _SIGN.sub(lambda found: _sign(found.group()), marked)
 
 
 @lru_cache(maxsize=4_096)
@@ -139,12 +142,14 @@ def _cut_to(item: Item, budget: int) -> Item | None:
     """The item with the longest text (and an ellipsis) whose line fits; None if too little does."""
     text = neutral(item.text)
     low, high = 0, len(text)
+    # Most characters are a byte each: then the first look is right, and the second one proves it.
+    middle = min(max(high - (line_bytes(item) - budget) - 3, 1), high) if high else 0
     while low < high:
-        middle = (low + high + 1) // 2
         if line_bytes(_shortened(item, text, middle)) <= budget:
-            low = middle
+            low, middle = middle, min(middle + 1, high) if middle > low + 1 else 0
         else:
-            high = middle - 1
+            high, middle = middle - 1, 0
+        middle = middle if low < middle <= high else (low + high + 1) // 2
     if len(text[:low].encode("utf-8")) < _MIN_TEXT_BYTES:
         return None
     return _shortened(item, text, low)

@@ -7,7 +7,7 @@ what is shown is read from the store and checked again. Read only, no clock of i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -19,14 +19,16 @@ from retrieval.assembly import assemble
 from retrieval.candidates import Candidate
 from retrieval.dense import open_leg
 from retrieval.exact import exact_scores
-from retrieval.fusion import Basis, settled
-from retrieval.lexical import WeighedQuestion, coverage, lexical_scores, weigh
+from retrieval.fusion import Basis, settled_value
+from retrieval.lexical import Coverage, WeighedQuestion, Words, coverage, weigh
 from retrieval.matrix import NO_VECTOR
 from retrieval.query import Query, parse_query
 from retrieval.results import Leg, Recall, Scores, abstained
 from storage.language import detect
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from retrieval.embedding import Encoder
     from retrieval.index import IndexSnapshot
     from retrieval.postings import Flags, Numbers
@@ -94,22 +96,33 @@ def rank(
     encode_ms = clock.lap()
     best: dict[int, Candidate] = {}
     spent = _Spent()
+    # None: every text may be shown, and nothing needs to be masked.
+    allowed = None if eligible.all() else eligible
     for number, question in enumerate(query.questions):
-        weighed = weigh(question, index.postings.frequency, index.size)
-        lexical = lexical_scores(index.postings, weighed)
-        lexical[~eligible] = 0
-        spent.on_lexical(int(np.count_nonzero(lexical)), clock.lap())
+        weighed = weigh(question, index.postings.frequency, index.texts)
         vector = dense.vectors[number] if dense.vectors else None
-        cosines, compared = dense.cosines(vector, eligible)
-        legs_of = _Legs(dense.basis(vector, weighed.maximum), lexical, cosines, dense.foreign)
-        around = _around(index, legs_of.fused())
-        shortlist = _shortlist(legs_of, around, eligible, exact)
-        dense.fill(vector, cosines, _looked_at(index, shortlist))
-        spent.on_dense(compared, clock.lap())
-        for found in _judged(index, weighed, legs_of, around, shortlist, exact):
+        near = dense.nearest(vector, allowed)
+        spent.on_dense(0 if near is None else len(near[0]), clock.lap())
+        field = _field(index, weighed, near, exact, allowed)
+        spent.on_lexical(field.matched, clock.lap())
+        basis = dense.basis(vector, weighed.maximum)
+        around = _around(index, basis.fused_arrays(field.lexical, field.cosines))
+        shortlist = _shortlist(field, around, eligible, exact)
+        looked_at = _looked_at(index, shortlist)
+        judged = _Judged(
+            weighed,
+            basis,
+            looked_at,
+            field.lexical[field.rows(looked_at)],
+            dense.at(vector, looked_at),
+            coverage(index.postings, weighed, looked_at),
+            foreign=dense.foreign,
+        )
+        for found in _candidates(index, judged, field, around, shortlist, exact):
             held = best.get(found.rowid)
             if held is None or found.scores.fused > held.scores.fused:
                 best[found.rowid] = found
+        spent.on_dense(0, clock.lap())
     ranked = sorted(best.values(), key=lambda found: (-found.scores.fused, found.rowid))
     legs += spent.legs(dense.gap)
     if dense.vectors:
@@ -136,20 +149,53 @@ class _Spent:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Legs:
-    """What the legs say about every text, for one question."""
+class _Field:
+    """What the legs say about some texts, for one question: all that can come into the answer."""
 
-    basis: Basis
+    among: Numbers
+    """int32[n], ascending: their positions."""
     lexical: Floats
+    """float32[n]"""
     cosines: Floats | None
-    foreign: bool
+    """float32[n], NO_VECTOR where none was computed; None without a dense leg."""
+    matched: int
+    """Texts with a word of the question, over the whole index."""
 
-    def fused(self) -> Floats:
-        return self.basis.fused_arrays(self.lexical, self.cosines)
+    def rows(self, positions: Numbers) -> npt.NDArray[np.intp]:
+        """Where these positions (all of the field) stand in the arrays."""
+        return np.searchsorted(self.among, positions)
 
-    def cosine(self, at: int) -> float | None:
-        value = NO_VECTOR if self.cosines is None else self.cosines[at]
-        return None if value == NO_VECTOR else float(value)
+
+def _field(
+    index: IndexSnapshot,
+    weighed: WeighedQuestion,
+    near: tuple[Numbers, Floats] | None,
+    exact: dict[int, float],
+    allowed: Flags | None,
+) -> _Field:
+    """The best by words, the nearest by meaning, the exact finds; all where sessions pass on.
+
+    A text that is none of these is below the best by words, and has no cosine that would lift it.
+    """
+    words = Words(index.postings, weighed)
+    if index.structure is not None:
+        among = np.arange(index.size, dtype=np.int32)
+        lexical = words.everywhere()
+        if allowed is not None:
+            lexical *= allowed
+        matched = int(np.count_nonzero(lexical))
+    else:
+        among = words.best(SHORTLIST, allowed)
+        if near is not None:
+            among = _merged(among, near[0])
+        if exact:
+            among = _merged(among, np.fromiter(exact, dtype=np.int32))
+        lexical, matched = words.at(among), words.matched
+    cosines = None
+    if near is not None:
+        cosines = np.full(len(among), NO_VECTOR, dtype=np.float32)
+        cosines[np.searchsorted(among, near[0])] = near[1]
+    return _Field(among, lexical, cosines, matched)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,24 +205,21 @@ class _Around:
     own: Floats
     whole: Floats
 
-    def gain(self, at: int) -> float:
-        return float(self.whole[at] - self.own[at])
-
 
 def _around(index: IndexSnapshot, own: Floats) -> _Around:
     return _Around(own, index.structure.spread(own) if index.structure else own)
 
 
-def _shortlist(legs: _Legs, around: _Around, eligible: Flags, exact: dict[int, float]) -> Numbers:
+def _shortlist(field: _Field, around: _Around, eligible: Flags, exact: dict[int, float]) -> Numbers:
     """int32[n], ascending: the texts worth a closer look."""
-    chosen = top(around.whole, SHORTLIST)
+    chosen = field.among[top(around.whole, SHORTLIST)]
     chosen = chosen[eligible[chosen]]
-    if legs.cosines is not None and len(chosen):
+    if field.cosines is not None and len(chosen):
         # A text that the 1-bit scan left out has only its lexical half yet.
-        chosen = np.union1d(chosen, top(legs.lexical, SHORTLIST))
+        chosen = _merged(chosen, field.among[top(field.lexical, SHORTLIST)])
     if exact:
-        chosen = np.union1d(chosen, np.fromiter(exact, dtype=np.int32))
-    return np.sort(chosen).astype(np.int32)
+        chosen = _merged(chosen, np.fromiter(exact, dtype=np.int32))
+    return np.sort(chosen)
 
 
 def _looked_at(index: IndexSnapshot, shortlist: Numbers) -> Numbers:
@@ -184,49 +227,91 @@ def _looked_at(index: IndexSnapshot, shortlist: Numbers) -> Numbers:
     if index.structure is None:
         return shortlist
     asking = index.structure.asked_by[shortlist]
-    return np.union1d(shortlist, asking[asking >= 0]).astype(np.int32)
+    return _merged(shortlist, asking[asking >= 0])
 
 
-def _judged(
+def _merged(one: Numbers, other: Numbers) -> Numbers:
+    """Every position once, ascending (`union1d` hashes, which takes ten times as long here)."""
+    both = np.concatenate((one, other))
+    both.sort()
+    return both[np.diff(both, prepend=-1) > 0]
+
+
+class _Judged:
+    """Some texts in detail: every leg's score of each, and what they make together."""
+
+    def __init__(
+        self,
+        weighed: WeighedQuestion,
+        basis: Basis,
+        looked_at: Numbers,
+        lexical: Floats,
+        cosines: Floats | None,
+        covered: Coverage,
+        *,
+        foreign: bool,
+    ) -> None:
+        self.asked, self.foreign = len(weighed.words), foreign
+        self.background = basis.mean if cosines is not None else 0.0
+        fused = basis.fused_at(lexical, cosines, covered.share)
+        near = [None] * len(looked_at) if cosines is None else _cosines(cosines)
+        self._rows = {at: row for row, at in enumerate(looked_at.tolist())}
+        self.words = covered.words.tolist()
+        self._values = list(
+            zip(lexical.tolist(), near, covered.share.tolist(), fused.tolist(), strict=True)
+        )
+
+    def row(self, at: int) -> int:
+        """Where a text stands."""
+        return self._rows[at]
+
+    def scores(
+        self, at: int, *, gain: float = 0.0, exact: float = 0.0, doubt: bool = False
+    ) -> Scores:
+        """The scores of a text, with what its session and an exact find add."""
+        lexical, dense, covered, fused = self._values[self._rows[at]]
+        return Scores(
+            fused=settled_value(fused + gain, exact, unconfirmed=doubt),
+            lexical=lexical,
+            dense=dense,
+            exact=exact,
+            coverage=covered,
+        )
+
+
+def _cosines(cosines: Floats) -> list[float | None]:
+    none = float(NO_VECTOR)
+    return [None if value == none else value for value in cosines.tolist()]
+
+
+def _candidates(
     index: IndexSnapshot,
-    weighed: WeighedQuestion,
-    legs: _Legs,
+    judged: _Judged,
+    field: _Field,
     around: _Around,
     shortlist: Numbers,
     exact: dict[int, float],
-) -> list[Candidate]:
-    looked_at = _looked_at(index, shortlist)
-    covered = coverage(index.postings, weighed, looked_at)
-    asked_by = None if index.structure is None else index.structure.asked_by
-    judged = {
-        int(at): legs.basis.fused(
-            Scores(
-                fused=0.0,
-                lexical=float(legs.lexical[at]),
-                dense=legs.cosine(int(at)),
-                coverage=float(covered.share[row]),
-            )
+) -> Iterator[Candidate]:
+    rows = field.rows(shortlist)
+    gains = (around.whole[rows] - around.own[rows]).tolist()
+    doubts = index.unconfirmed[shortlist].tolist()
+    rowids = index.rowids[shortlist].tolist()
+    asked_by = None if index.structure is None else index.structure.asked_by[shortlist].tolist()
+    for number, at in enumerate(shortlist.tolist()):
+        before = -1 if asked_by is None else asked_by[number]
+        yield Candidate(
+            rowid=rowids[number],
+            scores=judged.scores(
+                at, gain=gains[number], exact=exact.get(at, 0.0), doubt=doubts[number]
+            ),
+            asked=judged.asked,
+            matched=judged.words[judged.row(at)],
+            unconfirmed=doubts[number],
+            background=judged.background,
+            texts=index.size,
+            foreign=judged.foreign,
+            asked_by=None if before < 0 else judged.scores(before),
         )
-        for row, at in enumerate(looked_at)
-    }
-    words = dict(zip(looked_at.tolist(), covered.words.tolist(), strict=True))
-    found = []
-    for at in shortlist.tolist():
-        unconfirmed = bool(index.unconfirmed[at])
-        scores = replace(judged[at], fused=judged[at].fused + around.gain(at))
-        found.append(
-            Candidate(
-                rowid=int(index.rowids[at]),
-                scores=settled(scores, exact=exact.get(at, 0.0), unconfirmed=unconfirmed),
-                asked=len(weighed.words),
-                matched=words[at],
-                unconfirmed=unconfirmed,
-                background=legs.basis.mean if legs.cosines is not None else 0.0,
-                foreign=legs.foreign,
-                asked_by=None if asked_by is None else judged.get(int(asked_by[at])),
-            )
-        )
-    return found
 
 
 def top(scores: Floats, count: int) -> Numbers:

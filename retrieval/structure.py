@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy.typing as npt
 
     from retrieval.postings import Flags, Numbers, Scores
-    from storage.records import Document
+    from storage.records import Document, JsonValue
 
     Floats32 = npt.NDArray[np.float32]
 
@@ -51,11 +53,18 @@ class Place:
 
 def place_of(document: Document) -> Place | None:
     """The place that a document's metadata names, within its source; None without one."""
-    session, order = document.metadata.get("session"), document.metadata.get("order")
+    return place_named(document.metadata, document.namespace, document.source, document.observed_at)
+
+
+def place_named(
+    metadata: Mapping[str, JsonValue], namespace: str, source: str, observed_at: int
+) -> Place | None:
+    """The same of a document's parts."""
+    session, order = metadata.get("session"), metadata.get("order")
     if not isinstance(session, str) or not session:
         return None
-    number = order if isinstance(order, int | float) else document.observed_at
-    return Place(f"{document.namespace}\0{document.source}\0{session}", float(number))
+    number = order if isinstance(order, int | float) else observed_at
+    return Place(f"{namespace}\0{source}\0{session}", float(number))
 
 
 def asks(text: str) -> bool:
@@ -68,6 +77,10 @@ def asks(text: str) -> bool:
 class Structure:
     """The texts that stand in sessions, session by session, each in order."""
 
+    sessions: npt.NDArray[np.int64]
+    """int64[m], ascending: the session of each line, by hash."""
+    orders: npt.NDArray[np.float64]
+    """float64[m]: its place within the session, ascending in each."""
     order: Numbers
     """int32[m]: positions in the index."""
     starts: Numbers
@@ -79,8 +92,9 @@ class Structure:
 
     @property
     def nbytes(self) -> int:
+        keys = self.sessions.nbytes + self.orders.nbytes
         sessions = self.order.nbytes + self.starts.nbytes + self.asking.nbytes
-        return sessions + self.asked_by.nbytes
+        return keys + sessions + self.asked_by.nbytes
 
     def spread(self, scores: Scores, reach: Reach = REACH) -> Scores:
         """float32[texts]: the scores with what neighbours and session add to them.
@@ -103,30 +117,87 @@ class Structure:
         result[self.order] = spread / np.float32(1 + reach.session)
         return result
 
+    def changed(
+        self, texts: int, added: Sequence[tuple[int, Line]], gone: Sequence[int]
+    ) -> Structure | None:
+        """The structure of an index of so many texts, some of them new, others gone.
+
+        A text whose line changed is both.
+        """
+        left = np.flatnonzero(~np.isin(self.order, np.array(gone, dtype=np.int32)))
+        sessions, orders, positions, asking = _arrays(added)
+        return _structure(
+            np.concatenate((self.sessions[left], sessions)),
+            np.concatenate((self.orders[left], orders)),
+            np.concatenate((self.order[left], positions)),
+            np.concatenate((self.asking[left], asking)),
+            texts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a structure keeps of one text that stands in a session."""
+
+    session: int
+    order: float
+    asks: bool
+
+
+def line_of(place: Place | None, text: str) -> Line | None:
+    """The line of a text; None where it stands in no session."""
+    return None if place is None else Line(hash(place.session), place.order, asks(text))
+
 
 class StructureBuilder:
     """Collects places in index order; `build` sorts them into sessions."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, int] = {}
-        self._rows: list[tuple[int, float, int, bool]] = []
+        self._lines: list[tuple[int, Line]] = []
 
     def add(self, position: int, place: Place | None, text: str) -> None:
         """The text at a position of the index."""
-        if place is not None:
-            number = self._sessions.setdefault(place.session, len(self._sessions))
-            self._rows.append((number, place.order, position, asks(text)))
+        line = line_of(place, text)
+        if line is not None:
+            self._lines.append((position, line))
 
     def build(self, texts: int) -> Structure | None:
         """The structure of an index of so many texts; None when none stands in a session."""
-        if not self._rows:
-            return None
-        rows = sorted(self._rows)
-        numbers = np.array([number for number, _, _, _ in rows], dtype=np.int32)
-        order = np.array([position for _, _, position, _ in rows], dtype=np.int32)
-        asking = np.array([asking for _, _, _, asking in rows], dtype=np.bool_)
-        replies = np.flatnonzero(asking[:-1] & (numbers[1:] == numbers[:-1])) + 1
-        asked_by = np.full(texts, -1, dtype=np.int32)
-        asked_by[order[replies]] = order[replies - 1]
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).astype(np.int32)
-        return Structure(order, starts, asking, asked_by)
+        return structure_of(self._lines, texts)
+
+
+def structure_of(lines: Sequence[tuple[int, Line]], texts: int) -> Structure | None:
+    """The structure of these lines at their positions; None without any."""
+    return _structure(*_arrays(lines), texts)
+
+
+def _arrays(
+    lines: Sequence[tuple[int, Line]],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], Numbers, Flags]:
+    """Sessions, orders, positions and what asks; the types hold for no lines at all, too."""
+    return (
+        np.array([line.session for _, line in lines], dtype=np.int64),
+        np.array([line.order for _, line in lines], dtype=np.float64),
+        np.array([at for at, _ in lines], dtype=np.int32),
+        np.array([line.asks for _, line in lines], dtype=np.bool_),
+    )
+
+
+def _structure(
+    sessions: npt.NDArray[np.int64],
+    orders: npt.NDArray[np.float64],
+    positions: Numbers,
+    asking: Flags,
+    texts: int,
+) -> Structure | None:
+    if not len(positions):
+        return None
+    sorting = np.lexsort((positions, orders, sessions))
+    session = sessions[sorting]
+    order = positions[sorting]
+    asked = asking[sorting]
+    replies = np.flatnonzero(asked[:-1] & (session[1:] == session[:-1])) + 1
+    asked_by = np.full(texts, -1, dtype=np.int32)
+    asked_by[order[replies]] = order[replies - 1]
+    starts = np.flatnonzero(np.diff(session, prepend=~session[:1])).astype(np.int32)
+    return Structure(session, orders[sorting], order, starts, asked, asked_by)

@@ -16,7 +16,9 @@ from hooks.snapshots import Snapshots
 from hooks.warming import Warming
 from retrieval.embedding import HashEncoder
 from retrieval.encoders import shared_encoder
+from storage.authority import changes, tombstones
 from storage.authority.port import Authority
+from storage.authority.tombstones import Forgetting
 from storage.config import EncoderSettings
 from storage.errors import Unavailable
 from storage.paths import HomePaths
@@ -100,7 +102,8 @@ def test_before_numpy_is_there_sqlite_answers(
 def test_a_large_store_is_indexed_behind(
     home: Path, store: Authority, holdings: Holdings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing to search at first, then the snapshot; after a commit the old one until the new."""
+    """Nothing to search at first, then the snapshot; what cannot be added means the old one until
+    the new one is there."""
     monkeypatch.setattr(module, "INLINE_CHUNKS", 3)
     snapshots = resident(home)
     held = holdings.authority(PROJECT)
@@ -109,6 +112,7 @@ def test_a_large_store_is_indexed_behind(
     snapshots.close()
     first = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
     assert first is not None
+    monkeypatch.setattr(changes, "MAX_EVENTS", 0)
     remember(store, [a_fact("One more fact.")])
     assert snapshots.current(PROJECT, held, None, max_bytes=BYTES) is first
     snapshots.close()
@@ -116,6 +120,77 @@ def test_a_large_store_is_indexed_behind(
 
     assert newer is not None
     assert newer.size == len(FACTS) + 1
+
+
+def test_what_was_written_is_added_at_once(
+    home: Path, store: Authority, holdings: Holdings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a commit the very next question sees it, however large the store; nothing is built."""
+    monkeypatch.setattr(module, "INLINE_CHUNKS", 3)
+    snapshots = resident(home)
+    held = holdings.authority(PROJECT)
+    snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+    snapshots.close()
+    first = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+    monkeypatch.setattr("retrieval.index.build_index", None)
+
+    remember(store, [a_fact("One more fact.")])
+    newer = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+
+    assert first is not None
+    assert newer is not None
+    assert (first.size, newer.size) == (len(FACTS), len(FACTS) + 1)
+    assert newer.generation == held.authority.generation()
+
+
+def test_segments_are_joined_behind(
+    home: Path, store: Authority, holdings: Holdings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many single writes leave few segments, and what is joined has every text."""
+    monkeypatch.setattr("retrieval.postings.FOLDED_AT_ONCE", 0)
+    snapshots = resident(home)
+    held = holdings.authority(PROJECT)
+    for number in range(12):
+        remember(store, [a_fact(f"Zebra number {number}.")])
+        assert snapshots.current(PROJECT, held, None, max_bytes=BYTES) is not None
+        snapshots.close()
+
+    found = snapshots.current(PROJECT, held, None, max_bytes=BYTES)
+
+    assert found is not None
+    assert found.texts == len(FACTS) + 12
+    assert len(found.postings.segments) <= 3
+    assert found.postings.frequency("zebra") == 12
+
+
+def test_forgotten_text_is_never_served_from_an_old_snapshot(
+    home: Path, store: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even a snapshot that still has the words shows nothing that the store no longer has."""
+    snapshots = resident(home)
+    recaller = Recaller(
+        HomePaths(home),
+        clock=ManualClock(),
+        environment={"MEMORYD_ENCODER": "none"},
+        snapshots=snapshots,
+        warming=Warming(),
+        find_project=find_test_project,
+    )
+    ask = Ask(cwd="/work", query="which local database")
+    before = recaller.recall(ask)
+    gone = a_fact(FACTS[0]).fact_id
+    monkeypatch.setattr(module, "INLINE_CHUNKS", 3)
+    monkeypatch.setattr(changes, "MAX_EVENTS", 0)
+    store.append(tombstones.drafts(Forgetting(facts=(gone,))))
+
+    stale = recaller.recall(ask)
+    snapshots.close()
+    fresh = recaller.recall(ask)
+    recaller.close()
+
+    assert before.items[0].text == FACTS[0]
+    for answer in (stale, fresh):
+        assert FACTS[0] not in [item.text for item in answer.items]
 
 
 def test_the_least_recently_used_project_is_dropped(

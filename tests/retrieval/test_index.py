@@ -106,9 +106,9 @@ def test_facts_of_a_store_are_indexed_with_their_standing(home: Path) -> None:
     store.close()
 
     assert index.size == 2
-    named = {name: int(at[0]) for name, at in index.named.items()}
-    assert not index.unconfirmed[named[sure.fact_id]]
-    assert index.unconfirmed[named[unsure.fact_id]]
+    assert index.unconfirmed[index.names.get(sure.fact_id)].tolist() == [False]
+    assert index.unconfirmed[index.names.get(unsure.fact_id.upper())].tolist() == [True]
+    assert index.names.get("mem_unknown").tolist() == []
 
 
 def test_only_vectors_of_the_encoders_collection_are_held() -> None:

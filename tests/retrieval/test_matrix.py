@@ -52,7 +52,6 @@ def test_the_one_bit_scan_keeps_the_nearest(monkeypatch: pytest.MonkeyPatch) -> 
     rows = _rows(3, 6_000)
     whole = build_matrix(COLLECTION, range(6_000), packed(rows, COLLECTION.scale))
     everyone = np.ones(6_000, dtype=np.bool_)
-    assert whole.codes is not None
 
     hits = 0
     for at in range(0, 6_000, 300):
@@ -65,18 +64,19 @@ def test_the_one_bit_scan_keeps_the_nearest(monkeypatch: pytest.MonkeyPatch) -> 
     assert hits >= 0.9 * 10 * 20
 
 
-def test_fill_computes_what_the_scan_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_computes_what_the_scan_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text on a shortlist gets its cosine whether or not the scan chose it."""
     monkeypatch.setattr(module, "PREFILTER_FROM", 2_000)
     rows = _rows(4, 4_000)
-    whole = build_matrix(COLLECTION, range(4_000), packed(rows, COLLECTION.scale))
-    cosines, _ = whole.cosines(rows[0], texts=4_000, eligible=np.ones(4_000, dtype=np.bool_))
-    far = np.flatnonzero(cosines == NO_VECTOR)[:5].astype(np.int32)
+    whole = build_matrix(COLLECTION, range(4_000), packed(rows, COLLECTION.scale), texts=4_010)
+    cosines, _ = whole.cosines(rows[0], texts=4_010, eligible=np.ones(4_010, dtype=np.bool_))
+    far = np.flatnonzero(cosines == NO_VECTOR)[-15:].astype(np.int32)
 
-    whole.fill(rows[0], cosines, far)
+    found = whole.at(rows[0], far)
 
-    assert len(far) == 5
-    assert np.allclose(cosines[far], rows[far] @ rows[0], atol=0.02)
+    assert far[-10:].tolist() == list(range(4_000, 4_010))
+    assert np.allclose(found[:5], rows[far[:5]] @ rows[0], atol=0.02)
+    assert (found[-10:] == NO_VECTOR).all(), "without a vector there is no cosine"
 
 
 def test_sign_codes_count_differing_signs() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval import postings as module
 from retrieval.postings import Postings, PostingsBuilder
+from retrieval.segment import DENSE_FROM
 
 WORDS = [f"w{number}" for number in range(30)]
 text = st.lists(st.sampled_from(WORDS), max_size=25)
@@ -69,10 +69,10 @@ def test_the_top_ten_equals_the_formula_with_dense_rows_too() -> None:
     vocabulary = np.array([f"t{number}" for number in range(200)])
     texts = [
         list(random.choice(vocabulary, size=20, p=shares / shares.sum()))
-        for _ in range(module.DENSE_FROM + 100)
+        for _ in range(DENSE_FROM + 100)
     ]
     index = built(texts, [[]] * len(texts))
-    assert index.dense
+    assert index.segments[0].dense
 
     for start in (0, 3, 50):
         query = [f"t{number}" for number in range(start, start + 6)]
