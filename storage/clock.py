@@ -114,4 +114,4 @@ def iso(at: int) -> str:
 
 def utc_day(at: int) -> str:
     """`YYYY-MM-DD` of an instant in UTC ms."""
-    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat()[:10]

@@ -9,7 +9,6 @@ Payloads live in the journal alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Final
 
@@ -68,7 +67,8 @@ class IndexedContainer:
         self._indexed_to = 0
         self._must_replay = True
         self._idle: list[apsw.Connection] = []
-        self._scribe: ThreadPoolExecutor | None = None
+        self._events = paths.events
+        self._take(journal.Stream("", self._writer))
         self._journal_bytes = 0
 
     def append(
@@ -173,9 +173,9 @@ class IndexedContainer:
             self._follow(db)
             self._backlog.apply(db)
             ids = frozenset(tombstones.skeletons(db).found)
-            packing.clear(self._paths.events)
+            packing.clear(self._events)
             for stream in self._backlog.sizes():
-                journal.blank(self._paths.events, stream, ids, needles)
+                journal.blank(self._events, stream, ids, needles)
             derived.settle(db, self._indexed_to)
             derived.rewrite(db)
             marker.advance(db)
@@ -216,10 +216,10 @@ class IndexedContainer:
     def pack(self) -> tuple[int, int]:
         """See the port."""
         with self._locked():
-            packing.clear(self._paths.events)
+            packing.clear(self._events)
             anchors = self._backlog.anchors(self._db)
         today = utc_day(self._clock.now_ms())
-        return packing.pack(self._paths.events, anchors, today, self._locked)
+        return packing.pack(self._events, anchors, today, self._locked)
 
     def rebuild(self) -> int:
         """Derive every table and index again from the journal.
@@ -245,9 +245,6 @@ class IndexedContainer:
         for db in self._idle:
             db.close(True)
         self._idle = []
-        if self._scribe is not None:
-            self._scribe.shutdown()
-            self._scribe = None
         return self._db
 
     def _write(
@@ -271,47 +268,31 @@ class IndexedContainer:
                 count, events = work(db)
             elif not replayed:
                 return self.header().revision, None
+            derived.settle(db, self._indexed_to)
             if guard is not None and count is not None:
                 guard()
-            revision = self._commit(db, events)
+            revision = marker.advance(db)
+            self._commit(db, events)
         self._must_replay = False
         return revision, count
 
-    def _commit(self, db: apsw.Connection, events: Sequence[Event]) -> int:
-        """Index, journal and commit what `work` did; returns the new revision.
-
-        The journal is synced beside the indexing, which needs no disk: both are there before the
-        commit. What fails on either side takes the lines back.
-        """
-        appending = self._append(events) if events else None
+    def _commit(self, db: apsw.Connection, events: Sequence[Event]) -> None:
+        # Syncing the journal on a thread of its own, beside the indexing, was measured: for single
+        # documents the hand-over costs more than the wait.
         written: journal.Written | None = None
         try:
-            derived.settle(db, self._indexed_to)
-            revision = marker.advance(db)
-            if appending is not None:
-                written = appending.result()
-                stream = journal.Stream(utc_day(events[0].recorded_at), self._writer)
-                self._backlog.anchor(db, stream, written.after)
+            if events:
+                lines = [event.line() for event in events]
+                before = self._journal_bytes
+                written = journal.append(self._events, self._stream, lines, before=before)
+                self._backlog.anchor(db, self._stream, written.after)
             with translated("memory.sqlite"):
                 db.execute("COMMIT")
         except BaseException:
-            if appending is not None and written is None and appending.exception() is None:
-                written = appending.result()
             # Lines may be taken back only while the lock is ours: later they may be applied.
             if written is None or not (db.in_transaction and written.undo()):
                 self._must_replay = True
             raise
-        return revision
-
-    def _append(self, events: Sequence[Event]) -> Future[journal.Written]:
-        """The events on their way into the journal."""
-        if self._scribe is None:
-            self._scribe = ThreadPoolExecutor(1, "journal")
-        stream = journal.Stream(utc_day(events[0].recorded_at), self._writer)
-        lines = [event.line() for event in events]
-        return self._scribe.submit(
-            journal.append, self._paths.events, stream, lines, before=self._journal_bytes
-        )
 
     @contextmanager
     def _locked(self) -> Iterator[apsw.Connection]:
@@ -341,13 +322,21 @@ class IndexedContainer:
 
     def _usable_writer(self, db: apsw.Connection, now: int) -> str:
         """Our writer, or a new one when its file is full, packed, or longer than anchored."""
-        stream = journal.Stream(utc_day(now), self._writer)
-        found = journal.size(stream.path(self._paths.events))
+        day = utc_day(now)
+        if (self._stream.day, self._stream.writer) != (day, self._writer):
+            self._take(journal.Stream(day, self._writer))
+        found = journal.size(self._file)
         self._journal_bytes = found
-        if found < packing.SEGMENT_BYTES and found == self._backlog.anchored(db, stream):
+        if found < packing.SEGMENT_BYTES and found == self._backlog.anchored(db, self._stream):
             return self._writer
+        self._take(journal.Stream(day, history.new_writer(self._project)))
         self._journal_bytes = 0
-        return history.new_writer(self._project)
+        return self._stream.writer
+
+    def _take(self, stream: journal.Stream) -> None:
+        """From now on this is the file that we add to."""
+        self._stream = stream
+        self._file = stream.path(self._events)
 
     def _reader(self) -> apsw.Connection:
         db = open_readonly(self._paths.database, busy_ms=self._busy_ms)
