@@ -22,7 +22,7 @@ from storage.clock import Clock
 from storage.config import StorageSettings
 from storage.connection import open_readonly, private_directory
 from storage.errors import Corrupt, Invalid, MemorydError, WrongOwner
-from storage.forget import LOCK_NAME
+from storage.forget import LOCK_NAME, forget_again, gone_in
 from storage.paths import ProjectPaths
 from storage.records import ProjectId
 
@@ -44,6 +44,9 @@ class Restored:
     report: VerifyReport
     kept: Path | None
     """Where the store that was replaced lies now."""
+    forgotten: int | None
+    """How many things the replaced store had forgotten, which the restored one forgets too; None
+    when that store could not be read."""
 
 
 def folder_of(paths: ProjectPaths) -> Path:
@@ -125,10 +128,36 @@ def restore(
         staged = copies.unpack(file, folder / "store")
         report = _verified(staged, project, file, clock, settings)
         kept = keep_living(paths, project, "before-restore", clock) if living else None
+        forgotten: int | None = 0
         if living:
+            forgotten = forget_along(staged, paths, project, clock=clock, settings=settings)
             _follow_container(staged, paths, project, clock, settings)
+            report = _verified(staged, project, file, clock, settings)
         copies.put(staged, paths, project)
-    return Restored(made_at=made.made_at, report=report, kept=kept)
+    return Restored(made_at=made.made_at, report=report, kept=kept, forgotten=forgotten)
+
+
+def forget_along(
+    staged: ProjectPaths,
+    paths: ProjectPaths,
+    project: ProjectId,
+    *,
+    clock: Clock,
+    settings: StorageSettings,
+) -> int | None:
+    """Let a store that takes the place of another forget what that one forgot; how much that is.
+
+    None when the other cannot be read: then nobody can say what it had forgotten.
+    """
+    try:
+        with closing(open_authority(paths, project, clock=clock, settings=settings)) as living:
+            gone = gone_in(living)
+    except MemorydError:
+        return None
+    if gone:
+        with closing(open_authority(staged, project, clock=clock, settings=settings)) as store:
+            forget_again(store, gone, staged)
+    return len(gone)
 
 
 def keep_living(paths: ProjectPaths, project: ProjectId, why: str, clock: Clock) -> Path:

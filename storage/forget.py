@@ -19,17 +19,18 @@ from storage.atomic import file_lock, sync_directory
 from storage.authority import ProjectAuthority, copies, forgetting, open_authority, tombstones
 from storage.authority.forgetting import Plan
 from storage.authority.reads import Reads
+from storage.authority.tombstones import Forgetting
 from storage.clock import Clock
 from storage.config import StorageSettings
 from storage.erasure import Wanted
 from storage.errors import Corrupt, Invalid, MemorydError, Stale
 from storage.events import Event
 from storage.paths import HomePaths, ProjectPaths
-from storage.records import DocumentKey, FactId, ProjectId
+from storage.records import DocumentKey, EvidenceId, FactId, ProjectId
 
 ATTEMPTS: Final = 8
 LOCK_NAME: Final = "maintenance.lock"
-SELECT_GONE: Final = "SELECT id, what FROM forgotten"
+SELECT_GONE: Final = "SELECT id, what FROM forgotten ORDER BY what, id"
 SELECT_GONE_QUOTES: Final = "SELECT id FROM forgotten WHERE what = 'evidence'"
 SELECT_KNOWN: Final = "SELECT 1 FROM forgotten WHERE id = ? LIMIT 1"
 
@@ -49,6 +50,19 @@ class Forgotten:
     backups: tuple[str, ...]
     left: tuple[str, ...]
     """Files that hold the text still, and why: not ours to change, or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Ids of what was forgotten and did not come back: no text."""
+
+    facts: frozenset[str] = frozenset()
+    documents: frozenset[str] = frozenset()
+    quotes: frozenset[str] = frozenset()
+    statements: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        return sum(map(len, (self.facts, self.documents, self.quotes, self.statements)))
 
 
 def preview(authority: ProjectAuthority, target: str) -> Plan:
@@ -127,14 +141,21 @@ def _finish(
     return Forgotten(plan=plan, cleaned=tuple(cleaned), backups=tuple(backups), left=tuple(left))
 
 
-def _bury(authority: ProjectAuthority, targets_in: Callable[[Reads], list[str]]) -> Plan | None:
+def _bury(
+    authority: ProjectAuthority,
+    targets_in: Callable[[Reads], list[str]],
+    gone: Gone | None = None,
+) -> Plan | None:
     """Commit the tombstone; None when nothing of the targets is there."""
+    gone = gone or Gone()
     for _ in range(ATTEMPTS):
         seen = authority.generation()
         with authority.snapshot() as (reads, history):
             targets = targets_in(reads)
-            plan = forgetting.plan(reads, history, targets)
-        if not targets:
+            plan = forgetting.plan(
+                reads, history, targets, quotes=gone.quotes, statements=gone.statements
+            )
+        if not targets and not plan.events:
             return None
 
         def guard(seen: int = seen) -> None:
@@ -165,15 +186,51 @@ def _wanted(reads: Reads, history: Iterable[Event], paths: ProjectPaths) -> Want
     return Wanted(needles=tuple(sorted(needles)), places=frozenset(places))
 
 
-def _gone(reads: Reads) -> frozenset[str]:
-    """Ids of facts and documents that were forgotten and did not come back."""
-    rows = reads.db.execute(SELECT_GONE).fetchall()
-    return frozenset(
-        str(item)
-        for item, what in rows
-        if (what == "fact" and reads.fact(FactId(str(item))) is None)
-        or (what == "document" and reads.document(DocumentKey(str(item))) is None)
+def gone_in(authority: ProjectAuthority) -> Gone:
+    """What a store was told to forget, for another store of the same memory to forget too."""
+    with authority.read() as reads:
+        return _gone(reads)
+
+
+def forget_again(store: ProjectAuthority, gone: Gone, paths: ProjectPaths) -> None:
+    """Forget in an older store of a memory what its later store forgot, and remember that it did.
+
+    Raises:
+        Corrupt: the store or its history is damaged.
+    """
+    _bury(store, lambda reads: _present(reads, gone.facts | gone.documents), gone)
+    with store.read() as reads:
+        known = {(str(item), str(what)) for item, what in reads.db.execute(SELECT_GONE)}
+    rest = Forgetting(
+        facts=tuple(FactId(i) for i in sorted(gone.facts) if (i, "fact") not in known),
+        documents=tuple(
+            DocumentKey(i) for i in sorted(gone.documents) if (i, "document") not in known
+        ),
+        evidence=tuple(EvidenceId(i) for i in sorted(gone.quotes) if (i, "evidence") not in known),
+        statements=tuple(i for i in sorted(gone.statements) if (i, "statement") not in known),
     )
+    if rest != Forgetting():
+        # Also what it never heard of: it may lie in a source that is read again from there.
+        store.append(tombstones.drafts(rest))
+    if not is_unfinished(store):
+        return
+    with store.snapshot() as (reads, history):
+        wanted = _wanted(reads, history, paths)
+    store.erase(wanted.needles)
+    store.erased()
+
+
+def _gone(reads: Reads) -> Gone:
+    found: dict[str, set[str]] = {
+        what: set() for what in ("fact", "document", "evidence", "statement")
+    }
+    for item, what in reads.db.execute(SELECT_GONE).fetchall():
+        back = (what == "fact" and reads.fact(FactId(str(item))) is not None) or (
+            what == "document" and reads.document(DocumentKey(str(item))) is not None
+        )
+        if not back:
+            found[str(what)].add(str(item))
+    return Gone(*(frozenset(ids) for ids in found.values()))
 
 
 def _is_forgotten(authority: ProjectAuthority, target: str) -> bool:
@@ -193,7 +250,7 @@ def _present(reads: Reads, ids: Iterable[str]) -> list[str]:
 def _clean_backup(
     file: Path,
     project: ProjectId,
-    gone: frozenset[str],
+    gone: Gone,
     wanted: Wanted,
     clock: Clock,
     settings: StorageSettings,
@@ -209,7 +266,8 @@ def _clean_backup(
     with copies.workshop(file.parent) as folder:
         staged = copies.unpack(file, folder / "store")
         with closing(open_authority(staged, project, clock=clock, settings=settings)) as store:
-            plan = _bury(store, lambda reads: _present(reads, gone))
+            targets = gone.facts | gone.documents
+            plan = _bury(store, lambda reads: _present(reads, targets), gone)
             if plan is None and not is_unfinished(store):
                 return False
             store.erase(wanted.needles)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from storage.authority import ProjectAuthority, payloads, restated
@@ -153,7 +153,9 @@ def _drafts(reads: Reads, parcel: Parcel, done: Imported) -> Iterator[EventDraft
             done.forgotten += 1
         else:
             done.facts += 1
-            yield from restated.restated_fact(fact)
+            # A quote that was forgotten here does not come back with another fact.
+            quotes = tuple(q for q in fact.evidence if not reads.is_forgotten(q.evidence_id))
+            yield from restated.restated_fact(replace(fact, evidence=quotes))
     for document, recorded_at in parcel.documents:
         if reads.document(document.key) is not None:
             done.known += 1
@@ -166,7 +168,7 @@ def _drafts(reads: Reads, parcel: Parcel, done: Imported) -> Iterator[EventDraft
     for statement in parcel.deferred:
         if statement.statement_id in waiting:
             done.known += 1
-        elif reads.is_forgotten(statement.statement_id):
+        elif any(map(reads.is_forgotten, (statement.statement_id, statement.evidence.evidence_id))):
             done.forgotten += 1
         else:
             done.deferred += 1

@@ -130,7 +130,12 @@ class Bench:
             return False
         cut = self.set_store_aside()
         with copies.workshop(backup.folder_of(self.paths)) as folder:
-            copies.put(copies.unpack(found[0], folder / "store"), self.paths, self.project)
+            staged = copies.unpack(found[0], folder / "store")
+            # As far as what is damaged still says so: what was forgotten since stays forgotten.
+            backup.forget_along(
+                staged, self.paths, self.project, clock=self.clock, settings=self.settings
+            )
+            copies.put(staged, self.paths, self.project)
         self.done.restored_from = found[0].name
         self.note([cut])
         return True

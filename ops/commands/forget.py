@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 
@@ -13,6 +14,11 @@ from ops.project import Project, current_project, opened
 from storage.authority.payloads import SIGNALS, Signal
 from storage.errors import Invalid
 from storage.records import FactId, JsonValue
+
+ELSEWHERE: Final = (
+    "Backups and exports in other places still hold it: delete them. What is restored or imported"
+    " here forgets it again."
+)
 
 
 @click.command()
@@ -25,6 +31,8 @@ def forget(invocation: Invocation, target: str | None, dry_run: bool, yes: bool)
 
     ID is an id from `ops facts` or `ops documents`, or its start. The text disappears from tables,
     indexes, history, logs and our own backups; history still proves itself. There is no way back.
+    Backups and exports that you put elsewhere are out of reach: delete them. Restored or imported
+    here, they forget it again.
     Without ID, an interrupted forgetting is finished.
     """
     from storage.forget import forget as erase
@@ -56,6 +64,8 @@ def forget(invocation: Invocation, target: str | None, dry_run: bool, yes: bool)
     shown = [_summary(len(done.plan.facts), len(done.plan.documents))] if done.plan else []
     shown += [f"also changed: {name}" for name in (*done.cleaned, *done.backups)]
     shown += [f"still holds the text: {name}" for name in done.left]
+    if done.plan is not None:
+        shown.append(ELSEWHERE)
     show(invocation.as_json, answer, shown or ["Nothing is waiting to be forgotten."])
     return Exit.UNHEALTHY if done.left else Exit.OK
 

@@ -75,7 +75,8 @@ def backup(invocation: Invocation, target: str | None) -> None:
 def restore(invocation: Invocation, file: Path, force: bool) -> None:
     """Put a backup back in a memory's place.
 
-    A memory that is there is never overwritten without --force, and then a copy of it is kept.
+    A memory that is there is never overwritten without --force, and then a copy of it is kept. What
+    that memory was told to forget is forgotten in the restored one too.
     """
     from storage.backup import restore as put_back
 
@@ -94,10 +95,13 @@ def restore(invocation: Invocation, file: Path, force: bool) -> None:
         "events": done.report.events,
         "facts": done.report.facts,
         "kept": None if done.kept is None else str(done.kept),
+        "forgotten": done.forgotten,
     }
     lines = [f"Restored as of {moment(done.made_at)}: {count(done.report.facts, 'fact')}."]
     if done.kept is not None:
         lines.append(f"What was there before: {done.kept}")
+    if done.forgotten is None:
+        lines.append("What was there could not be read: what it was told to forget is not known.")
     show(invocation.as_json, value, lines)
 
 

@@ -40,6 +40,7 @@ SELECT_HOLDING_DOCUMENTS: Final = (
     " WHERE namespace <> 'memory' AND deleted_at IS NULL"
     " AND (instr(text, ?1) > 0 OR instr(title, ?1) > 0)"
 )
+SELECT_USERS: Final = "SELECT fact_id FROM fact_evidence WHERE evidence_id = ?"
 SELECT_EVIDENCE_USES: Final = (
     "SELECT f.evidence_id, f.fact_id FROM fact_evidence f WHERE f.evidence_id IN"
     " (SELECT evidence_id FROM fact_evidence WHERE fact_id = ?)"
@@ -84,9 +85,20 @@ def resolve_target(reads: Reads, given: str) -> str:
     return str(rows[0][0])
 
 
-def plan(reads: Reads, history: Iterable[Event], targets: Sequence[str]) -> Plan:
-    """Everything that forgetting the targets (whole ids) takes along."""
-    chosen = _closure(reads, targets)
+def plan(
+    reads: Reads,
+    history: Iterable[Event],
+    targets: Sequence[str],
+    *,
+    quotes: Iterable[str] = (),
+    statements: Iterable[str] = (),
+) -> Plan:
+    """Everything that forgetting the targets (whole ids) takes along.
+
+    `quotes` and `statements` are ids that were forgotten elsewhere, in a later store of the same
+    memory: they go too, whether or not something that is to be forgotten rests on them here.
+    """
+    chosen = _closure(reads, targets, quotes, statements)
     erased: dict[str, Payload | None] = {}
     carriers: set[str] = set()
     cursors: set[tuple[str, str]] = set()
@@ -120,8 +132,10 @@ def plan(reads: Reads, history: Iterable[Event], targets: Sequence[str]) -> Plan
     )
 
 
-def _closure(reads: Reads, targets: Sequence[str]) -> _Chosen:
-    chosen = _Chosen()
+def _closure(
+    reads: Reads, targets: Sequence[str], quotes: Iterable[str], statements: Iterable[str]
+) -> _Chosen:
+    chosen = _Chosen(statements=set(statements))
     waiting = list(targets)
     while waiting:
         item = waiting.pop()
@@ -136,10 +150,16 @@ def _closure(reads: Reads, targets: Sequence[str]) -> _Chosen:
             if document is not None:
                 chosen.needles |= {document.text, document.title}
     _choose_quotes(reads, chosen)
+    for quote_id in quotes:
+        users = {FactId(str(row[0])) for row in reads.db.execute(SELECT_USERS, (quote_id,))}
+        if users <= chosen.facts:
+            chosen.evidence.add(EvidenceId(quote_id))
     chosen.needles = {text for text in chosen.needles if len(text) >= MIN_NEEDLE}
     for waiting_statement in reads.deferred():
         quote = waiting_statement.evidence
-        if quote.evidence_id in chosen.evidence or _holds(waiting_statement.original, chosen):
+        known = waiting_statement.statement_id in chosen.statements
+        quoted = quote.evidence_id in chosen.evidence
+        if known or quoted or _holds(waiting_statement.original, chosen):
             chosen.statements.add(waiting_statement.statement_id)
             if quote.evidence_id not in chosen.shared:
                 chosen.evidence.add(quote.evidence_id)
