@@ -64,6 +64,35 @@ def hook(invocation: Invocation, samples: int, documents: int, node: str) -> Non
     show(invocation.as_json, figures, [_by_client(figures)])
 
 
+@bench.command()
+@click.option("--docs", type=click.IntRange(100, 10_000_000), default=20_000, show_default=True)
+@click.option("--questions", type=click.IntRange(10, 100_000), default=60, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Work in here.")
+@shared_options()
+def recall(invocation: Invocation, docs: int, questions: int, folder: Path | None) -> None:
+    """A question's cost in a resident process, by leg, beside plain SQL in the same run."""
+    from ops.bench.recall import Bench
+
+    with tempfile.TemporaryDirectory(prefix="memoryd-bench-", dir=folder) as made:
+        figures = Bench(Path(made), invocation.clock, docs, questions).run(_tell)
+    show(invocation.as_json, figures, [_by_kind(figures)])
+
+
+def _by_kind(figures: dict[str, JsonValue]) -> RenderableType:
+    shown: dict[str, JsonValue] = {}
+    for name, value in figures.items():
+        each = value if isinstance(value, dict) else {}
+        shown |= {
+            f"{kind} {one}": found
+            for kind, some in each.items()
+            if isinstance(some, dict)
+            for one, found in some.items()
+        }
+        if not each:
+            shown[name] = value
+    return pairs((name, _said(value)) for name, value in shown.items())
+
+
 def _by_client(figures: dict[str, JsonValue]) -> RenderableType:
     shown = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     for name, states in figures.items():
