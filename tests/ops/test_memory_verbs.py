@@ -173,7 +173,7 @@ def test_a_forgetting_that_cannot_reach_a_backup_names_it(desk: Desk) -> None:
 
 
 def test_restore_needs_force_and_keeps_what_was_there(desk: Desk, tmp_path: Path) -> None:
-    """The other file is a backup like any."""
+    """The other file is a backup like any; what was forgotten since does not come back with it."""
     target = tmp_path / "mine.sqlite"
     desk.asks("backup", "--to", str(target))
     desk.asks("forget", desk.fact, "--yes")
@@ -184,7 +184,10 @@ def test_restore_needs_force_and_keeps_what_was_there(desk: Desk, tmp_path: Path
     answer = desk.asks("restore", str(target), "--force")
 
     assert Path(answer["kept"]).is_file()
-    assert len(desk.asks("facts", "--all")["facts"]) == 2
+    assert answer["forgotten"] >= 1
+    found = [fact["fact_id"] for fact in desk.asks("facts", "--all")["facts"]]
+    assert len(found) == 1
+    assert desk.fact not in found
     assert desk.types("backup", "--to", str(target))[0] == Exit.FAILED
     assert desk.types("restore", str(tmp_path / "none"))[0] == Exit.USAGE
 
