@@ -314,15 +314,15 @@ def _images(case: Case, seed: str) -> Iterator[Image]:
 def run(folder: Path, *, seconds: float, seed: int) -> tuple[dict[str, JsonValue], bool]:
     """Harm of every sort until the time is over: figures, and whether nothing was lost.
 
-    A quarter of the time goes to processes; power cuts and failing calls share the rest, act by
-    act. Every act has one round at least, however short the time.
+    Half of the time goes to processes, on either container; power cuts and failing calls share the
+    rest, act by act. Every act has one round at least, however short the time.
     """
     started, tally = time.monotonic(), Tally()
     storms: dict[Container, StormTally] = {}
     containers: tuple[Container, ...] = ("compact", "indexed")
     for container in containers:
         chance = random.Random(f"{seed} {container}")  # noqa: S311 -- repeatable on purpose
-        storms[container] = storm(folder, container, chance, seconds=seconds / 8)
+        storms[container] = storm(folder, container, chance, seconds=seconds / 4)
     turns = [_Turn.of(folder, act, f"{seed} {number}") for number, act in enumerate(acts())]
     tally.legal_states = sum(legal_states(turn.case.start, turn.case.log) for turn in turns)
     rounds = 0

@@ -111,7 +111,8 @@ class Image:
 
     def sizes(self) -> tuple[int, int]:
         """(bytes of both databases, chunks)."""
-        return len(self._raw()) + len(self._raw_vectors() or b""), self._count(COUNT_CHUNKS)
+        vectors = self._bytes_of("vec") if self._count(COUNT_VECTORS) else 0
+        return self._bytes_of("main") + vectors, self._count(COUNT_CHUNKS)
 
     def pack(self) -> Stored:
         """The store as it goes into the row."""
@@ -126,6 +127,12 @@ class Image:
 
     def _raw_vectors(self) -> bytes | None:
         return self.db.serialize("vec") if self._count(COUNT_VECTORS) else None
+
+    def _bytes_of(self, schema: str) -> int:
+        """As long as its serialised form, which need not be made to know that."""
+        pages = self.db.pragma("page_count", schema=schema)
+        size = self.db.pragma("page_size", schema=schema)
+        return int(str(pages)) * int(str(size))
 
     def _count(self, statement: str) -> int:
         row = self.db.execute(statement).fetchone()

@@ -7,7 +7,7 @@ work for either container; each hands in its events with their payloads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from typing import Final
@@ -69,6 +69,8 @@ RESTORE_VECTOR: Final = (
 RESET_NUMBERS: Final = "DELETE FROM sqlite_sequence WHERE name = 'slices'"
 
 
+GROUP_EVENTS: Final = 500
+GROUP_BYTES: Final = 4_194_304
 UNFINISHED: Final = "forgotten text may still lie in files; `ops forget` finishes its removal"
 
 
@@ -186,22 +188,55 @@ def _differences(db: apsw.Connection, events: Iterable[Event]) -> list[Problem]:
     unerased: list[Problem] = []
     # "" is a private temporary database: in memory while small, on disk when it grows.
     with closing(apsw.Connection("")) as scratch:
+        # Nobody needs it after a crash: no syncs, and no pages kept for a rollback of the whole.
+        scratch.pragma("synchronous", "OFF")
         migrate(scratch, "memory")
         with transaction(scratch):
-            for event in events:
-                faults += chains.see(event)
-                if (fault_found := gone.fault(event)) is not None:
-                    check = "erasure" if event.event_id in gone else "history"
-                    unerased.append(Problem(check=check, detail=fault_found))
-                if applies:
-                    try:
-                        reduce.apply(scratch, gone.effective(event))
-                    except (Invalid, apsw.Error) as fault:
-                        faults.append(f"event {event.event_id} cannot be applied again ({fault})")
-                        applies = False
+            for group in _groups(events):
+                for event in group:
+                    faults += chains.see(event)
+                    if (fault_found := gone.fault(event)) is not None:
+                        check = "erasure" if event.event_id in gone else "history"
+                        unerased.append(Problem(check=check, detail=fault_found))
+                if applies and (failed := _apply_group(scratch, group, gone)):
+                    faults.append(failed)
+                    applies = False
         faults += chains.finish(history.heads(db))
         found = [Problem(check="history", detail=fault) for fault in faults] + unerased
         return found + (_table_differences(db, scratch) if applies else [])
+
+
+def _groups(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """The events in order, some hundred at a time, and no more than some megabytes of them."""
+    group: list[Event] = []
+    size = 0
+    for event in events:
+        group.append(event)
+        size += 0 if event.payload is None else len(event.body())
+        if len(group) >= GROUP_EVENTS or size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _apply_group(
+    scratch: apsw.Connection, group: Sequence[Event], gone: tombstones.Skeletons
+) -> str | None:
+    """Apply them all; else say which is the first that cannot be applied."""
+    effective = [gone.effective(event) for event in group]
+    scratch.execute("SAVEPOINT group_of_events")
+    try:
+        reduce.apply_all(scratch, effective)
+    except (Invalid, apsw.Error):
+        scratch.execute("ROLLBACK TO group_of_events")
+        for event in effective:
+            try:
+                reduce.apply(scratch, event)
+            except (Invalid, apsw.Error) as fault:
+                return f"event {event.event_id} cannot be applied again ({fault})"
+    scratch.execute("RELEASE group_of_events")
+    return None
 
 
 def _table_differences(db: apsw.Connection, scratch: apsw.Connection) -> list[Problem]:

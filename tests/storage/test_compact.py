@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -11,6 +12,7 @@ from storage.authority import ProjectAuthority, compact, marker, open_authority
 from storage.authority import payloads as say
 from storage.authority.image import Image
 from storage.config import StorageSettings
+from storage.connection import open_readonly
 from storage.errors import Busy, Corrupt, NewerSchema, NotInitialized, Unavailable, WrongOwner
 from storage.records import ProjectId
 from tests.storage.memory_samples import (
@@ -264,4 +266,21 @@ def test_a_reader_that_pins_the_log_holds_writers_back(
     pin.close()
     store.append([say.document_upserted(a_document("free again"))])
     assert store.verify().problems == ()
+    store.close()
+
+
+def test_the_size_that_is_judged_is_that_of_the_serialised_store(home: Path) -> None:
+    """Capacity is admitted by counting pages; no copy of the store is made for that."""
+    store = opened(home, "compact")
+    store.append([say.document_upserted(a_document("Some text. " * 400))])
+    for vectors in (False, True):
+        if vectors:
+            store.store_vectors(COLLECTION, [(1, bytes(8))])
+        with closing(open_readonly(paths_in(home).database)) as db:
+            stored = marker.load(db, PROJECT)[1]
+        assert stored is not None
+        image = Image.unpack(stored)
+        main, vec = image.db.serialize("main"), image.db.serialize("vec")
+        assert image.sizes()[0] == len(main) + (len(vec) if vectors else 0)
+        image.close()
     store.close()
