@@ -19,7 +19,7 @@ from retrieval.door import Admitted, Door
 from retrieval.render import fit
 from retrieval.results import Cut, Item, Left, Leg, Recall, Scores, Status
 from storage.authority.reads import Reads
-from storage.authority.searchable import documents_of
+from storage.authority.searchable import owner_of
 from storage.records import Chunk, DocumentKey, SourceRef
 
 MAX_LEFT: Final = 8
@@ -42,11 +42,10 @@ def assemble(
     documents: set[DocumentKey] = set()
     omitted = 0
     for number, candidate in enumerate(convincing):
-        if len(items) == ask.limit and len(left) >= MAX_LEFT:
-            # Only a count is left to say: no text needs to be read for that.
-            rest = documents_of(reads, [one.rowid for one in convincing[number:]])
-            omitted += len(rest - documents)
-            documents |= rest
+        if len(items) == ask.limit:
+            more = _beyond(convincing[number:], reads, documents, MAX_LEFT - len(left))
+            omitted += more[0]
+            left += more[1]
             break
         chunk = reads.chunk(candidate.rowid)
         if chunk is None or chunk.document_key in documents:
@@ -54,18 +53,14 @@ def assemble(
         found = door.look(chunk.document_key)
         documents.add(chunk.document_key)
         if found is None:
-            left.append(_left(chunk, candidate, "ended"))
+            left.append(_left(chunk.document_key, candidate, "ended"))
             continue
-        why: Cut | None = None
-        if len(items) == ask.limit:
-            why = "limit"
-        elif not seen.is_new((item := _item(chunk, candidate, found, reads)).text):
-            why = "repeats"
-        if why is None:
+        item = _item(chunk, candidate, found, reads)
+        if seen.is_new(item.text):
             items.append(item)
         else:
             omitted += 1
-            left.append(_left(chunk, candidate, why))
+            left.append(_left(chunk.document_key, candidate, "repeats"))
     fitting = fit(items, max_bytes=ask.max_bytes)
     left += _without_room(items, fitting)
     left += _below(ranked, convincing, reads, door, documents)
@@ -88,6 +83,25 @@ def assemble(
     )
 
 
+def _beyond(
+    rest: Sequence[Candidate], reads: Reads, documents: set[DocumentKey], named: int
+) -> tuple[int, list[Left]]:
+    """How many more there were, and the first of them by name; none of their texts is read."""
+    seen = {hash(key) for key in documents}
+    omitted, left = 0, list[Left]()
+    for candidate in rest:
+        if candidate.document in seen:
+            continue
+        seen.add(candidate.document)
+        omitted += 1
+        if len(left) < named:
+            key = owner_of(reads, candidate.rowid)
+            if key is not None:
+                documents.add(key)
+                left.append(_left(key, candidate, "limit"))
+    return omitted, left
+
+
 def _without_room(items: Sequence[Item], fitting: Sequence[Item]) -> list[Left]:
     shown = {item.document_key for item in fitting}
     return [
@@ -107,16 +121,16 @@ def _below(
     """What came closest to the gate without passing it, of the documents not named yet."""
     below = []
     for candidate in nearest(ranked, convincing):
-        chunk = reads.chunk(candidate.rowid)
-        if chunk is None or chunk.document_key in documents or not door.admits(chunk.document_key):
+        key = owner_of(reads, candidate.rowid)
+        if key is None or key in documents or not door.admits(key):
             continue
-        documents.add(chunk.document_key)
-        below.append(_left(chunk, candidate, "gate"))
+        documents.add(key)
+        below.append(_left(key, candidate, "gate"))
     return below
 
 
-def _left(chunk: Chunk, candidate: Candidate, why: Cut) -> Left:
-    return Left(document_key=chunk.document_key, why=why, scores=_judged(candidate))
+def _left(key: DocumentKey, candidate: Candidate, why: Cut) -> Left:
+    return Left(document_key=key, why=why, scores=_judged(candidate))
 
 
 def _judged(candidate: Candidate) -> Scores:

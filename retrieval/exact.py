@@ -32,10 +32,9 @@ def exact_scores(
 ) -> dict[int, float]:
     """Position to a score in (0, 1], for the texts that are named or contain a literal."""
     found: dict[int, float] = {}
-    for name in names_in(query):
-        for at in index.names.get(name).tolist():
-            if eligible[at]:
-                found[at] = NAMED
+    for at in index.names.find(names_in(query)).tolist():
+        if eligible[at]:
+            found[at] = NAMED
     for literal in query.literals:
         wanted = tuple(dict.fromkeys(terms(literal)))
         if is_specific((index.postings.frequency(term) for term in wanted), index.texts):

@@ -34,7 +34,7 @@ PREFILTER_FROM: Final = 10_000
 BLOCK_ROWS: Final = 65_536
 _FLOAT_ROWS: Final = 2_048
 """Rows converted to float at once: small enough to stay in the L2 cache."""
-_SCANNED: Final = 16_384
+_SCANNED: Final = 32_768
 """Codes compared at once, likewise."""
 _FAR: Final = np.uint16(0xFFFF)
 NO_VECTOR: Final = np.float32(-1.0)

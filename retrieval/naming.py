@@ -36,10 +36,15 @@ class Names:
 
     def get(self, name: str) -> Numbers:
         """int32[n], ascending: where the name leads."""
-        wanted = hash(name.casefold())
-        first = int(np.searchsorted(self.hashes, wanted))
-        last = int(np.searchsorted(self.hashes, wanted, side="right"))
-        return np.sort(self.positions[first:last])
+        return self.find((name,))
+
+    def find(self, names: Sequence[str]) -> Numbers:
+        """int32[n], ascending: where any of these names leads."""
+        wanted = np.array([hash(name.casefold()) for name in names], dtype=np.int64)
+        first = np.searchsorted(self.hashes, wanted)
+        last = np.searchsorted(self.hashes, wanted, side="right")
+        parts = [self.positions[first[at] : last[at]] for at in np.flatnonzero(last > first)]
+        return np.unique(np.concatenate(parts)) if parts else self.positions[:0]
 
     def changed(self, added: Iterable[tuple[str, int]], gone: Sequence[int]) -> Names:
         """The names with more of them, and without those that led to some positions."""

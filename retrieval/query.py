@@ -118,12 +118,18 @@ def _parts(bare: str, ignored: frozenset[str]) -> Iterator[tuple[str, ...]]:
 def _ignored(text: str) -> frozenset[str]:
     """The stop words of English, and of the language that the text has more of them from."""
     spoken = terms(text[:1_000])
-    english = sum(term in stop_words("en") for term in spoken)
-    counts = {lang: sum(term in stop_words(lang) for term in spoken) for lang in _LANGUAGES}
+    english = _common(spoken, "en")
+    counts = {lang: _common(spoken, lang) for lang in _LANGUAGES}
     lang = max(counts, key=lambda name: counts[name])
     if counts[lang] >= 2 and counts[lang] > english:
         return stop_words("en") | stop_words(lang)
     return stop_words("en")
+
+
+def _common(spoken: list[str], lang: str) -> int:
+    """How many of the terms are stop words of a language, repeated ones as often."""
+    words = stop_words(lang)
+    return sum(1 for term in spoken if term in words)
 
 
 def _segments(text: str) -> Iterator[Question]:

@@ -265,6 +265,10 @@ class _Judged:
         """Where a text stands."""
         return self._rows[at]
 
+    def fused(self, at: int) -> float:
+        """A text's score by itself."""
+        return float(self._values[self._rows[at]][3])
+
     def scores(
         self, at: int, *, gain: float = 0.0, exact: float = 0.0, doubt: bool = False
     ) -> Scores:
@@ -294,13 +298,22 @@ def _candidates(
 ) -> Iterator[Candidate]:
     rows = field.rows(shortlist)
     gains = (around.whole[rows] - around.own[rows]).tolist()
+    if len(shortlist) > SHORTLIST:
+        fused = [judged.fused(at) + gains[number] for number, at in enumerate(shortlist.tolist())]
+        order = sorted(range(len(fused)), key=lambda number: (-fused[number], number))
+        kept = sorted(
+            order[:SHORTLIST] + [n for n in order[SHORTLIST:] if int(shortlist[n]) in exact]
+        )
+        shortlist, gains = shortlist[kept], [gains[number] for number in kept]
     doubts = index.unconfirmed[shortlist].tolist()
     rowids = index.rowids[shortlist].tolist()
+    documents = index.columns.owners[shortlist].tolist()
     asked_by = None if index.structure is None else index.structure.asked_by[shortlist].tolist()
     for number, at in enumerate(shortlist.tolist()):
         before = -1 if asked_by is None else asked_by[number]
         yield Candidate(
             rowid=rowids[number],
+            document=documents[number],
             scores=judged.scores(
                 at, gain=gains[number], exact=exact.get(at, 0.0), doubt=doubts[number]
             ),

@@ -91,7 +91,7 @@ def _rank(shelf: Shelf, query: Query, door: Door) -> list[Candidate]:
     final = []
     for at in judged.keys() | exact.keys():
         unconfirmed = door.is_unconfirmed(pages[at].chunk.document_key)
-        found = judged.get(at) or _unmatched(at)
+        found = judged.get(at) or _unmatched(pages[at])
         scores = settled(found.scores, exact=exact.get(at, 0.0), unconfirmed=unconfirmed)
         final.append(replace(found, scores=scores, unconfirmed=unconfirmed))
     return sorted(final, key=lambda found: (-found.scores.fused, found.rowid))
@@ -117,14 +117,18 @@ def _judge(page: Page, weighed: WeighedQuestion, lexical: float) -> Candidate:
     covered = share / weighed.weight if weighed.weight > 0 else 0.0
     return Candidate(
         rowid=page.chunk.rowid,
+        document=hash(page.chunk.document_key),
         scores=Basis(weighed.maximum).fused(Scores(fused=0.0, lexical=lexical, coverage=covered)),
         asked=len(weighed.words),
         matched=matched,
     )
 
 
-def _unmatched(rowid: int) -> Candidate:
-    return Candidate(rowid=rowid, scores=Scores(fused=0.0), asked=1, matched=0)
+def _unmatched(page: Page) -> Candidate:
+    document = hash(page.chunk.document_key)
+    return Candidate(
+        rowid=page.chunk.rowid, document=document, scores=Scores(fused=0.0), asked=1, matched=0
+    )
 
 
 def _exact(shelf: Shelf, query: Query, pages: dict[int, Page], door: Door) -> dict[int, float]:

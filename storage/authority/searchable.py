@@ -8,7 +8,7 @@ may be shown, and when, to retrieval.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import apsw
@@ -32,9 +32,7 @@ SELECT_ENTRIES_OF: Final = (
 )
 SELECT_LAST: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'slices'"
 SELECT_NEW: Final = "SELECT DISTINCT document_key FROM slices WHERE rowid > ? LIMIT ?"
-SELECT_OWNERS: Final = (
-    "SELECT DISTINCT document_key FROM slices WHERE rowid IN (SELECT value FROM json_each(?))"
-)
+SELECT_OWNER: Final = "SELECT document_key FROM slices WHERE rowid = ?"
 SELECT_VECTOR: Final = "SELECT embedding FROM vectors WHERE collection = ? AND chunk = ?"
 
 
@@ -91,10 +89,10 @@ def documents_beyond(reads: Reads, number: int, *, limit: int) -> list[DocumentK
     return [DocumentKey(str(row[0])) for row in reads.db.execute(SELECT_NEW, (number, limit))]
 
 
-def documents_of(reads: Reads, numbers: Sequence[int]) -> set[DocumentKey]:
-    """The documents of these chunks, as far as they are there."""
-    rows = reads.db.execute(SELECT_OWNERS, (json.dumps(list(numbers)),))
-    return {DocumentKey(str(row[0])) for row in rows}
+def owner_of(reads: Reads, number: int) -> DocumentKey | None:
+    """The document of one chunk, its text left alone."""
+    row = reads.db.execute(SELECT_OWNER, (number,)).fetchone()
+    return DocumentKey(str(row[0])) if row else None
 
 
 def vector_of(reads: Reads, collection: Collection, number: int) -> bytes | None:
