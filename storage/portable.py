@@ -3,8 +3,8 @@
 The first line says what follows (format, schema, project, counts); then come facts with their
 quotes, documents, waiting statements, and the history as it happened (for people and other tools;
 an import does not replay it). Import appends `memory.restated` events, which keep every time and
-standing, to the memory of any project; what is there already stays as it is. Cursors are left out:
-they belong to one machine's files.
+standing, to the memory of any project (facts get the ids that `adoption` finds for them there);
+what is there already stays as it is. Cursors are left out: they belong to one machine's files.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from storage import adoption
 from storage.authority import ProjectAuthority, payloads, restated
 from storage.authority.reads import Reads
 from storage.authority.restated import WholeFact
@@ -138,18 +139,22 @@ def take_in(authority: ProjectAuthority, parcel: Parcel) -> Imported:
     """
     done = Imported()
     with authority.read() as reads:
-        drafts = list(_drafts(reads, parcel, done))
+        drafts = list(_drafts(reads, authority.project, parcel, done))
     for at in range(0, len(drafts), BATCH):
         authority.append(drafts[at : at + BATCH])
     return done
 
 
-def _drafts(reads: Reads, parcel: Parcel, done: Imported) -> Iterator[EventDraft]:
-    for fact in parcel.facts:
-        fact_id = fact.fact.fact_id
-        if reads.fact(fact_id) is not None:
+def _drafts(
+    reads: Reads, project: ProjectId, parcel: Parcel, done: Imported
+) -> Iterator[EventDraft]:
+    ids = adoption.ids_here(parcel.facts, parcel.project, project)
+    for given in parcel.facts:
+        fact = adoption.moved(given, ids)
+        names = {given.fact.fact_id, fact.fact.fact_id}
+        if any(reads.fact(name) is not None for name in names):
             done.known += 1
-        elif reads.is_forgotten(fact_id):
+        elif any(map(reads.is_forgotten, names)):
             done.forgotten += 1
         else:
             done.facts += 1
@@ -165,7 +170,8 @@ def _drafts(reads: Reads, parcel: Parcel, done: Imported) -> Iterator[EventDraft
             done.documents += 1
             yield restated.restated_document(document, recorded_at)
     waiting = {item.statement_id for item in reads.deferred()}
-    for statement in parcel.deferred:
+    for waits in parcel.deferred:
+        statement = adoption.moved_statement(waits, ids)
         if statement.statement_id in waiting:
             done.known += 1
         elif any(map(reads.is_forgotten, (statement.statement_id, statement.evidence.evidence_id))):

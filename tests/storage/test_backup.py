@@ -24,10 +24,13 @@ from storage.forget import forget
 from storage.paths import HomePaths
 from storage.records import (
     DeferredStatement,
+    FactId,
     FactKind,
     ProjectId,
     RedactedText,
     Standing,
+    fact_document_key,
+    fact_id,
 )
 from storage.usefulness import give_feedback
 from tests.storage.memory_samples import (
@@ -338,8 +341,62 @@ def test_what_is_exported_and_imported_is_the_same(
 
     done, _ = carried(home, target, project, container)
 
-    assert essence(target, project) == essence(home, PROJECT)
+    assert under_ids_of(home, project, essence(target, project)) == under_ids_of(
+        home, project, essence(home, PROJECT)
+    )
     assert done.known == done.forgotten == 0
+
+
+def under_ids_of(
+    home: Path, project: ProjectId, found: dict[str, list[object]]
+) -> dict[str, list[str]]:
+    """The rows as text, every fact of the first store under the id that the project gives it."""
+    with closing(opened(home, create=False)) as store, store.read() as reads:
+        found_ids = {f.fact_id: fact_id(project, f.kind, f.statement) for f in reads.facts()}
+    ids: dict[str, str] = {}
+    for old_id, new_id in found_ids.items():
+        ids |= {old_id: new_id, fact_document_key(old_id): fact_document_key(new_id)}
+
+    def said(row: object) -> str:
+        text = repr(row)
+        for old, new in ids.items():
+            text = text.replace(old, new)
+        return text
+
+    return {name: sorted(map(said, rows)) for name, rows in found.items()}
+
+
+def test_a_fact_from_another_project_is_learned_here_only_once(
+    home: Path, tmp_path: Path, container: Container
+) -> None:
+    """It has the id that this project gives its wording: translated, replaced, or said again."""
+    old, new = a_fact("The first way."), a_fact("The second way.", valid_at=T0 + 5)
+    again = replace(a_fact("The first way."), fact_id=_id("The first way.\n2"), valid_at=T0 + 9)
+    foreign = replace(a_fact("Translated."), fact_id=_id("auf Deutsch gesagt"))
+    with closing(opened(home, container)) as store:
+        store.append([say.fact_recorded(old, [a_quote("one", line=1)])])
+        store.append([say.fact_recorded(replace(new, supersedes=(old.fact_id,)), [a_quote("two")])])
+        store.append([say.fact_recorded(again, [a_quote("one again", line=3)])])
+        store.append([say.fact_recorded(foreign, [a_quote("auf Deutsch gesagt", line=4)])])
+    carried(home, tmp_path, OTHER, container)
+
+    with closing(opened(tmp_path, create=False, project=OTHER)) as store:
+        with store.read() as reads:
+            found = {fact.fact_id for fact in reads.facts()}
+            (replaced,) = [f.supersedes for f in reads.facts() if f.supersedes]
+        assert found == {
+            fact_id(OTHER, FactKind.DECISION, wording)
+            for wording in (
+                "The first way.", "The second way.", "The first way.\n2", "auf Deutsch gesagt",
+            )
+        }  # fmt: skip
+        assert replaced == (fact_id(OTHER, FactKind.DECISION, "The first way."),)
+    twice, _ = carried(home, tmp_path, OTHER, container)
+    assert (twice.facts, twice.known) == (0, 4)
+
+
+def _id(wording: str) -> FactId:
+    return fact_id(PROJECT, FactKind.DECISION, wording)
 
 
 def forget_quietly(home: Path, target: str, clock: StepClock) -> None:
