@@ -85,11 +85,10 @@ class Scoring:
                 some = slice(start, start + _EXACT)
                 chosen = np.array([row for _, row in wanted], dtype=np.intp)[:, None]
                 tf = rows[chosen, local[some]].astype(np.float32)
-                # Rare terms first, then one after the other: as `everywhere` adds them up.
-                terms = np.empty((len(wanted) + 1, tf.shape[1]), dtype=np.float32)
-                terms[0] = result[part][some]
-                np.divide(factors * tf, tf + below[some], out=terms[1:])
-                result[part][some] = np.add.reduce(terms, axis=0)
+                # One after the other, as `everywhere` adds them up: numpy's own sum would pair them.
+                total = result[part][some]
+                for term in factors * tf / (tf + below[some]):
+                    total += term
         return result
 
     def best(self, count: int, eligible: Flags | None = None) -> Numbers:
