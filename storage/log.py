@@ -12,9 +12,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
@@ -171,9 +173,7 @@ def configure(
     )
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            _stamped(clock),
+            _headed(clock),
             keep_plain,
             renderer,
         ],
@@ -202,6 +202,11 @@ def _dropped(*_: object) -> MutableMapping[str, Any]:
     raise structlog.DropEvent
 
 
+_ABOUT: Final[ContextVar[Mapping[str, str | int]]] = ContextVar(
+    "about", default=MappingProxyType({})
+)
+
+
 class _Bound:
     """The process's one logger, once `configure` made it."""
 
@@ -225,14 +230,23 @@ def keep_plain(_logger: object, _method: str, event: MutableMapping[str, Any]) -
     return kept
 
 
-def _stamped(clock: Clock) -> Any:
-    def stamp(
-        _logger: object, _method: str, event: MutableMapping[str, Any]
-    ) -> MutableMapping[str, Any]:
-        event["at"] = iso(clock.now_ms())
-        return event
+@contextmanager
+def logged_about(**fields: str | int) -> Iterator[None]:
+    """Whatever this thread logs in the block says these too: one variable, not one a field."""
+    token = _ABOUT.set({**_ABOUT.get(), **fields})
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
 
-    return stamp
+
+def _headed(clock: Clock) -> Any:
+    def head(
+        _logger: object, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        return {**_ABOUT.get(), **event, "at": iso(clock.now_ms()), "level": method}
+
+    return head
 
 
 class _LibraryHandler(logging.Handler):

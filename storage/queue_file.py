@@ -1,12 +1,14 @@
 """The file behind the queue: made once, checked on every open, one connection a thread.
 
-Durability belongs to a connection in SQLite, so each write says what it needs: enqueues and budgets
-FULL (an acknowledged one survives a power cut), claims and acknowledgements NORMAL (losing one only
-repeats a run). Enqueuers never checkpoint; the worker does.
+Each write says what durability it needs: enqueues and budgets FULL (an acknowledged one survives a
+power cut), claims and acknowledgements NORMAL (losing one only repeats a run). A FULL write syncs
+the WAL after its commit, not in it: nobody waits for a lock while a disk works, and the syncs of a
+crowd go in parallel. Enqueuers never checkpoint; the worker does.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,7 +30,7 @@ from storage.connection import (
     transaction,
     translated,
 )
-from storage.errors import Busy, Corrupt, Unavailable
+from storage.errors import Busy, Corrupt, Unavailable, unusable
 from storage.paths import HomePaths
 from storage.schema import current_version, keep_copy, migrate, require_current
 
@@ -52,6 +54,8 @@ TRUNCATE_BYTES = 33_554_432
 RESTART_BUSY_MS = 50
 _CHECKPOINT_NOOP = -1
 """SQLITE_CHECKPOINT_NOOP (SQLite 3.51): report the size of the WAL and do nothing."""
+_sync_data = getattr(os, "fdatasync", os.fsync)
+"""macOS has no `fdatasync`."""
 CheckpointMode = Literal["PASSIVE", "RESTART", "TRUNCATE"]
 SqlFunction = Callable[..., "apsw.SQLiteValue"]
 
@@ -79,6 +83,7 @@ class QueueFile:
         self._busy_ms = busy_ms
         self._local = _Local()
         self._closed = False
+        self._wal = -1
         self._functions: dict[str, SqlFunction] = {}
         self._page_bytes = int(self._held().db.pragma("page_size"))
 
@@ -95,13 +100,18 @@ class QueueFile:
 
     @contextmanager
     def write(self, durability: Durability) -> Iterator[apsw.Connection]:
-        """One IMMEDIATE transaction with the given durability.
+        """One IMMEDIATE transaction, as durable as asked when the block has ended.
+
+        Others may see a FULL write a moment before it is durable; whoever made it is told after.
 
         Raises:
             Busy: the write lock was not had in time; nothing was written.
+            Unavailable: it was written, but the disk did not confirm it.
         """
-        with transaction(self.settle(durability)) as db:
+        with transaction(self.settle("NORMAL" if durability == "FULL" else durability)) as db:
             yield db
+        if durability == "FULL":
+            self._sync()
 
     def settle(self, durability: Durability) -> apsw.Connection:
         """This thread's connection, its next commit having the given durability."""
@@ -112,6 +122,22 @@ class QueueFile:
                 held.db.pragma("synchronous", durability)
             held.durability = durability
         return held.db
+
+    def _sync(self) -> None:
+        # Even when nothing changed: the row that was joined may not be durable yet. Whatever a
+        # checkpoint has moved meanwhile is in the file, synced by it.
+        try:
+            _sync_data(self._wal_fd())
+        except OSError as cause:
+            raise unusable(f"{self.paths.queue}-wal: cannot be synced", cause) from cause
+
+    def _wal_fd(self) -> int:
+        with self._local.lock:
+            if self._wal < 0:
+                # While a connection is open, nobody removes the log or puts another in its place.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._wal = os.open(f"{self.paths.queue}-wal", flags)
+            return self._wal
 
     def changed(self) -> bool:
         """Whether another connection committed since this thread last asked."""
@@ -164,6 +190,9 @@ class QueueFile:
         self._closed = True
         with self._local.lock:
             held, self._local.all = self._local.all, []
+            wal, self._wal = self._wal, -1
+        if wal >= 0:
+            os.close(wal)
         for one in held:
             with suppress(apsw.Error):
                 one.db.config(
@@ -178,11 +207,11 @@ class QueueFile:
         held: _Held | None = getattr(self._local.by_thread, "held", None)
         if held is None:
             db = open_database(
-                self.paths.queue, durability="FULL", busy_ms=self._busy_ms, autocheckpoint=0
+                self.paths.queue, durability="NORMAL", busy_ms=self._busy_ms, autocheckpoint=0
             )
             for name, function in self._functions.items():
                 db.create_scalar_function(name, function, 1)
-            held = _Held(db, "FULL")
+            held = _Held(db, "NORMAL")
             self._local.by_thread.held = held
             with self._local.lock:
                 self._local.all.append(held)

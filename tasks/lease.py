@@ -11,11 +11,9 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-import structlog
 
 from storage.activity import Activity
 from storage.clock import Clock
@@ -36,7 +34,7 @@ from storage.errors import (
 )
 from storage.jobs import JobKind, JobSpec
 from storage.leases import ClaimedJob
-from storage.log import get_logger
+from storage.log import get_logger, logged_about
 from storage.queue import JobQueue
 from storage.queue_line import Line, lines
 from storage.queue_port import Take
@@ -78,7 +76,8 @@ class ActiveLease:
     until: int
     thread: int | None = None
     """Ident of the thread that runs it."""
-    lost: threading.Event = field(default_factory=threading.Event)
+    lost: bool = False
+    """Set by any thread, never unset."""
 
     @property
     def stamp(self) -> JobStamp:
@@ -97,8 +96,8 @@ class ActiveLease:
             LeaseLost: the lease ended, or somebody else holds it.
         """
         # The clock is asked first: a process that was frozen must not trust what it knew before.
-        if self.lost.is_set() or self.clock.boot_ms() >= self.until or not self._holds():
-            self.lost.set()
+        if self.lost or self.clock.boot_ms() >= self.until or not self._holds():
+            self.lost = True
             raise LeaseLost(f"job {self.job.job_id}: the lease ended")
 
     def _holds(self) -> bool:
@@ -159,12 +158,12 @@ class Heartbeat:
         """
         renewable = []
         for lease in self.held():
-            if lease.lost.is_set():
+            if lease.lost:
                 continue
             if not lease.overran:
                 renewable.append(lease)
             else:
-                lease.lost.set()
+                lease.lost = True
                 get_logger().error("job.overran", job_id=lease.job.job_id, kind=lease.job.kind)
         until = self._clock.boot_ms() + self._lease_ms
         still = self._queue.renew([lease.job for lease in renewable], lease_ms=self._lease_ms)
@@ -172,7 +171,7 @@ class Heartbeat:
             if lease.job.token in still:
                 lease.until = until
             else:
-                lease.lost.set()
+                lease.lost = True
 
     def _run(self) -> None:
         pause = self._lease_ms / 1000 / BEATS_PER_LEASE
@@ -263,7 +262,7 @@ class Runner:
         """Run the job under its held lease and end it as the exception's class says."""
         job = lease.job
         lease.thread = threading.get_ident()
-        with structlog.contextvars.bound_contextvars(
+        with logged_about(
             job_id=job.job_id, kind=job.kind, project=job.project, attempt=job.attempt
         ):
             started = self._clock.boot_ms()
@@ -349,7 +348,7 @@ class Runner:
     def interrupt(self, leases: Sequence[ActiveLease]) -> None:
         """Give running jobs back at a stop that cannot wait; their runs publish nothing more."""
         for lease in leases:
-            lease.lost.set()
+            lease.lost = True
             with suppress(LeaseLost, Busy):
                 self._queue.interrupt(lease.job)
                 get_logger().info("job.interrupted", job_id=lease.job.job_id, kind=lease.job.kind)

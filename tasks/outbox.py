@@ -20,4 +20,6 @@ class Run:
     done: Done | None = None
     error: BaseException | None = None
     executed: bool = False
+    revocation: str = ""
+    """Huey's key for revoking a job of ours."""
     outbox: list[Line] = field(default_factory=list)

@@ -268,7 +268,10 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
         lease: ActiveLease | None = task.__dict__.pop("lease", None)
         if lease is None:
             return super().execute(task, timestamp)
-        return self.engine.run(lease, lambda held: self._work(Run(held), task, timestamp))
+        revocation = task.revoke_id if isinstance(task, KindTask) else ""
+        return self.engine.run(
+            lease, lambda held: self._work(Run(held, revocation=revocation), task, timestamp)
+        )
 
     def _work(self, run: Run, task: Any, timestamp: datetime | None) -> Done:
         self.storage.enter(run)
@@ -289,6 +292,11 @@ class LeasedHuey(Huey):  # type: ignore[misc]  # huey has no types
         return not nothing and bool(super().is_revoked(task, timestamp, peek))
 
     def delete(self, key: str) -> bool:
+        run = self.storage.current()
+        if run is not None and key == run.revocation and not run.lease.job.values_exist:
+            # Huey clears a revocation that came during the run; of a job that is started again it
+            # should hold, and of one that ended it ages out with the rest.
+            return False
         return not self.storage.holds_nothing() and bool(super().delete(key))
 
     def _get_timestamp(self) -> datetime:

@@ -12,7 +12,15 @@ import pytest
 import structlog
 
 from storage.errors import Unavailable
-from storage.log import EVENTS, LOG_NAME, RotatingFile, configure, get_logger, keep_plain
+from storage.log import (
+    EVENTS,
+    LOG_NAME,
+    RotatingFile,
+    configure,
+    get_logger,
+    keep_plain,
+    logged_about,
+)
 from storage.paths import HomePaths
 from tasks.lease import Outcome
 from tests.conftest import ROOT
@@ -37,7 +45,7 @@ def test_an_event_is_one_json_line_in_a_private_file(home: Path) -> None:
     """Stamped by our clock, with what is bound to the run."""
     paths = HomePaths(home)
     configure(paths, ManualClock(), terminal=False)
-    with structlog.contextvars.bound_contextvars(job_id="1-a", attempt=2):
+    with logged_about(job_id="1-a", attempt=2):
         get_logger().info("job.completed", duration_ms=7)
 
     assert _lines(paths) == [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
 from storage.clock import SystemClock
+from storage.connection import open_readonly
 from storage.errors import Corrupt, NewerSchema, Unavailable, UnknownJob
 from storage.jobs import JobKind, JobSpec, JobState
 from storage.paths import HomePaths
@@ -133,21 +137,51 @@ def test_processes_that_create_and_enqueue_at_once_all_succeed(home: Path) -> No
     queue.close()
 
 
-def test_each_write_has_the_durability_it_asks_for(home: Path) -> None:
-    """Enqueues are FULL (2) even after a NORMAL (1) claim on the same connection."""
+def test_an_enqueue_is_synced_before_it_returns_and_a_claim_is_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log itself, once it holds the commit; claims and endings leave that to a checkpoint."""
     queue = open_queue(HomePaths(home), clock=ManualClock())
-    seen: list[int] = []
+    wal = queue.paths.queue.with_name("curation.sqlite-wal")
+    synced: list[tuple[bool, int]] = []
+
+    def sync(fd: int) -> None:
+        with closing(open_readonly(queue.paths.queue)) as other:
+            jobs = other.execute("SELECT count(*) FROM jobs WHERE state = 'available'").fetchall()
+        synced.append((os.fstat(fd).st_ino == wal.stat().st_ino, int(jobs[0][0])))
+
+    monkeypatch.setattr("storage.queue_file._sync_data", sync)
     queue.enqueue([_sync()])
-    seen.append(int(queue.file.db.pragma("synchronous")))
     job = queue.claim("1-me")
-    seen.append(int(queue.file.db.pragma("synchronous")))
     assert job is not None
     queue.acknowledge(job)
-    seen.append(int(queue.file.db.pragma("synchronous")))
+    after_the_ending = list(synced)
     queue.enqueue([_sync()])
-    seen.append(int(queue.file.db.pragma("synchronous")))
+    queue.enqueue([_sync()])
 
-    assert seen == [2, 1, 1, 2]
+    assert after_the_ending == [(True, 1)]
+    # Joining a job that waits is an answer too: that job may not have been synced yet.
+    assert synced == [(True, 1)] * 3
+    assert int(queue.file.db.pragma("synchronous")) == 1
+    queue.close()
+
+
+def test_a_disk_that_does_not_confirm_is_not_an_enqueue(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller hears of it, and asking again makes no second job."""
+    queue = open_queue(HomePaths(home), clock=ManualClock())
+
+    def fails(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("storage.queue_file._sync_data", fails)
+        with pytest.raises(Unavailable, match="synced"):
+            queue.enqueue([_sync()])
+    queue.enqueue([_sync()])
+
+    assert queue.counts()[JobState.AVAILABLE] == 1
     queue.close()
 
 
