@@ -24,6 +24,8 @@ from storage.records import Chunk, DocumentKey, SourceRef
 
 MAX_LEFT: Final = 8
 """What was left out is named up to here; `omitted` counts it all."""
+MAX_READ: Final = 24
+"""Texts read to fill the answer: where so many repeat each other, the next one will, too."""
 
 
 def assemble(
@@ -42,7 +44,7 @@ def assemble(
     documents: set[DocumentKey] = set()
     omitted = 0
     for number, candidate in enumerate(convincing):
-        if len(items) == ask.limit:
+        if len(items) == ask.limit or number == MAX_READ:
             more = _beyond(convincing[number:], reads, documents, MAX_LEFT - len(left))
             omitted += more[0]
             left += more[1]

@@ -181,13 +181,13 @@ class Matrix:
                 yield block, part - self.firsts[number]
 
     def _exact(self, query: Floats, chosen: npt.ArrayLike) -> Scores:
-        whole = quantize(query[None, :], self.collection.scale)[0].astype(np.float32)
-        length = np.float32(np.linalg.norm(whole) or 1.0)
+        # The question stays as it is: only what is stored was rounded.
+        length = np.float32(np.linalg.norm(query) or 1.0)
         found = []
         for block, local in self._parts(chosen):
             for start in range(0, len(local), _FLOAT_ROWS):
                 part = local[start : start + _FLOAT_ROWS]
-                dots = block.rows.take(part, axis=0).astype(np.float32) @ whole
+                dots = block.rows.take(part, axis=0).astype(np.float32) @ query
                 found.append(dots / (block.lengths.take(part) * length))
         return np.concatenate(found) if found else np.zeros(0, dtype=np.float32)
 

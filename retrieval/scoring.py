@@ -85,7 +85,7 @@ class Scoring:
                 some = slice(start, start + _EXACT)
                 chosen = np.array([row for _, row in wanted], dtype=np.intp)[:, None]
                 tf = rows[chosen, local[some]].astype(np.float32)
-                # One after the other, as `everywhere` adds them up: numpy's own sum would pair them.
+                # One after the other, as `everywhere` does: numpy's own sum would pair them.
                 total = result[part][some]
                 for term in factors * tf / (tf + below[some]):
                     total += term
