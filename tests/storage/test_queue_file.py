@@ -162,7 +162,7 @@ def test_an_enqueue_is_synced_before_it_returns_and_a_claim_is_not(
     assert after_the_ending == [(True, 1)]
     # Joining a job that waits is an answer too: that job may not have been synced yet.
     assert synced == [(True, 1)] * 3
-    assert int(queue.file.db.pragma("synchronous")) == 1
+    assert queue.file.db.pragma("synchronous") == 1
     queue.close()
 
 
