@@ -174,7 +174,7 @@ class Document:
 
     @property
     def content_hash(self) -> str:
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+        return content_hash(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +263,11 @@ def canonical_json(value: JsonValue) -> bytes:
     Lone surrogates are escaped (ASCII output), so the bytes are always valid UTF-8.
     """
     return _CANONICAL.encode(value).encode("ascii")
+
+
+def content_hash(text: str) -> str:
+    """SHA-256 hex of a text alone."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def document_key(namespace: str, external_id: str) -> DocumentKey:

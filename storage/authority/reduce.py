@@ -102,8 +102,7 @@ def _is_document(event: Event) -> bool:
 
 def _row(event: Event) -> documents.Row:
     assert event.payload is not None
-    document = payloads.document_from(event.payload.get("document"))
-    return documents.row_of(document, event.recorded_at)
+    return documents.row_from(event.payload.get("document"), event.recorded_at)
 
 
 def _apply(db: apsw.Connection, event: Event, payload: Mapping[str, JsonValue]) -> None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from storage.authority import ProjectAuthority
+from storage.authority import ProjectAuthority, documents
 from storage.authority import payloads as say
 from storage.errors import Invalid
-from storage.records import RedactedText, fact_document_key
+from storage.records import Document, JsonValue, RedactedText, Trust, fact_document_key
 from tests.storage.memory_samples import COLLECTION, T0, a_document, a_fact, a_quote, opened
 
 
@@ -162,3 +164,61 @@ def test_collections_can_be_dropped(store: ProjectAuthority) -> None:
         assert reads.collections() == []
         assert reads.stats().vectors == 0
     assert store.verify().sound
+
+
+@given(
+    texts=st.lists(st.text(max_size=12), min_size=10, max_size=10),
+    times=st.tuples(*[st.one_of(st.none(), st.integers(0, 10**13))] * 2),
+    trust=st.sampled_from(Trust),
+    metadata=st.dictionaries(st.text(max_size=4), st.one_of(st.integers(), st.text(max_size=4))),
+)
+def test_a_payload_gives_the_row_that_its_document_gives(
+    texts: list[str],
+    times: tuple[int | None, int | None],
+    trust: Trust,
+    metadata: dict[str, JsonValue],
+) -> None:
+    """The short way from a payload to the table is the long one."""
+    namespace, name, source, kind, text, title, uri, version, adapter, revision = texts
+    document = Document(
+        namespace=namespace,
+        external_id=name,
+        source=source,
+        kind=kind,
+        text=RedactedText(text),
+        observed_at=T0,
+        trust=trust,
+        title=RedactedText(title),
+        uri=RedactedText(uri),
+        version=version,
+        valid_from=times[0],
+        valid_to=times[1],
+        adapter=adapter,
+        revision=revision,
+        metadata=metadata,
+    )
+    payload = say.document_json(document)
+
+    assert documents.row_from(payload, T0 + 1) == documents.row_of(document, T0 + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("text", 1), ("text", None), ("observed_at", True), ("valid_from", "now"), ("metadata", [])],
+)
+def test_a_part_of_the_wrong_type_is_refused(name: str, value: JsonValue) -> None:
+    """Whichever way a payload takes."""
+    payload = {**say.document_json(a_document()), name: value}
+
+    with pytest.raises(Invalid):
+        documents.row_from(payload, T0)
+    del payload[name]
+    if name not in {"valid_from", "valid_to"}:
+        with pytest.raises(Invalid):
+            documents.row_from(payload, T0)
+
+
+def test_a_trust_that_nobody_has_is_refused() -> None:
+    """By the enum that knows them."""
+    with pytest.raises(ValueError, match="nobody"):
+        documents.row_from({**say.document_json(a_document()), "trust": "nobody"}, T0)
