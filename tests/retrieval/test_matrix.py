@@ -64,6 +64,28 @@ def test_the_one_bit_scan_keeps_the_nearest(monkeypatch: pytest.MonkeyPatch) -> 
     assert hits >= 0.9 * 10 * 20
 
 
+def test_half_of_a_code_rules_out_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at in two stages, the same nearest rows are compared as in one."""
+    wide = Collection(model="test", dims=384, fingerprint="f", scale=540.0)
+    draw = np.random.default_rng(6)
+    rows = (
+        draw.normal(size=(40_000, 384))
+        + 1.2 * draw.normal(size=(200, 384))[np.arange(40_000) % 200]
+    )
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    whole = build_matrix(wide, range(40_000), packed(rows, wide.scale))
+    eligible = draw.random(40_000) < 0.9
+    once = [whole.nearest(rows[at], eligible=eligible) for at in range(20)]
+    monkeypatch.setattr(module, "STAGED_FROM", 1_000)
+
+    for at, (where, cosines) in enumerate(once):
+        found, again = whole.nearest(rows[at], eligible=eligible)
+        best = where[np.argsort(-cosines)[:10]]
+        assert set(best.tolist()) <= set(found.tolist())
+        assert eligible[found].all()
+        assert len(again) < 2_000
+
+
 def test_at_computes_what_the_scan_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text on a shortlist gets its cosine whether or not the scan chose it."""
     monkeypatch.setattr(module, "PREFILTER_FROM", 2_000)
