@@ -90,7 +90,7 @@ def prompted(
         event=event,
         recall=recall,
         at=at,
-        block_bytes=len(block.encode("utf-8")),
+        block=block,
         shadow=settings.shadow,
         keep_days=settings.receipt_days,
         by_server=by_server,

@@ -29,7 +29,8 @@ class Answered:
     event: PromptSubmitted
     recall: Recall
     at: int
-    block_bytes: int
+    block: str
+    """What was injected, or would have been; only measured, never kept."""
     shadow: bool
     keep_days: int
     by_server: bool = True
@@ -39,6 +40,7 @@ class Answered:
 def receipt_of(answered: Answered) -> Receipt:
     """What is kept of it: ids and numbers."""
     from retrieval.receipts import Receipt, digest_of_prompt, found_in
+    from retrieval.tokens import estimated_tokens
     from storage.names import opaque
 
     event, recall = answered.event, answered.recall
@@ -55,7 +57,8 @@ def receipt_of(answered: Answered) -> Receipt:
         by_server=answered.by_server,
         generation=recall.generation,
         ms=answered.ms or recall.ms,
-        block_bytes=answered.block_bytes,
+        block_bytes=len(answered.block.encode("utf-8")),
+        block_tokens=estimated_tokens(answered.block),
         found=found_in(recall),
         omitted=recall.omitted,
         gaps=recall.gaps,

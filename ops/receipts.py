@@ -135,7 +135,8 @@ def _facts_of(receipt: Receipt) -> list[tuple[str, str]]:
         ("answered", f"in {receipt.ms:.1f} ms by {by}, generation {receipt.generation:,}"),
     ]
     if receipt.shown:
-        rows.append(("block", f"{count(receipt.block_bytes, 'byte')}, {receipt.status}"))
+        size = f"{count(receipt.block_bytes, 'byte')}, about {count(receipt.block_tokens, 'token')}"
+        rows.append(("block", f"{size}, {receipt.status}"))
     if receipt.gaps:
         rows.append(("gaps", "; ".join(receipt.gaps)))
     return rows
@@ -190,6 +191,7 @@ def receipt_json(receipt: Receipt, told: Sequence[Told] = ()) -> dict[str, JsonV
         "shadow": receipt.shadow,
         "injected": 0 if receipt.shadow else len(receipt.shown),
         "block_bytes": receipt.block_bytes,
+        "block_tokens": receipt.block_tokens,
         "by_server": receipt.by_server,
         "generation": receipt.generation,
         "ms": receipt.ms,

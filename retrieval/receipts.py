@@ -52,6 +52,8 @@ class Receipt:
     ms: float = 0.0
     """From the question to the answer, inside memoryd."""
     block_bytes: int = 0
+    block_tokens: int = 0
+    """About how many; see `retrieval.tokens`."""
     found: tuple[Found, ...] = ()
     """What was shown, in its order, then the best of what was not."""
     omitted: int = 0
@@ -103,6 +105,7 @@ def to_json(receipt: Receipt) -> dict[str, JsonValue]:
         "generation": receipt.generation,
         "ms": round(receipt.ms, 2),
         "bytes": receipt.block_bytes,
+        "tokens": receipt.block_tokens,
         "found": [_found_json(one) for one in receipt.found],
         "omitted": receipt.omitted,
         "gaps": list(receipt.gaps),
@@ -133,6 +136,7 @@ def from_json(value: Mapping[str, JsonValue]) -> Receipt:
             generation=_whole(value["generation"]),
             ms=_number(value["ms"]),
             block_bytes=_whole(value["bytes"]),
+            block_tokens=_whole(value["tokens"]),
             found=tuple(_found(one) for one in _list(value["found"])),
             omitted=_whole(value["omitted"]),
             gaps=tuple(str(gap) for gap in _list(value["gaps"])),

@@ -42,9 +42,11 @@ _INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _SUSPECT: Final = re.compile(r"[^ -~]")
 """Characters that must be looked at before they are shown: all but plain ASCII."""
 _SIGN: Final = re.compile(r"[<>&]|[^\x00-\x7f]")
-_ROLE_MARK: Final = re.compile(
-    r"\[(?=\s*/?\s*(?:INST|SYS|SYSTEM|USER|ASSISTANT|TOOL|DEVELOPER|END)\b)", re.IGNORECASE
+_BRACKET: Final = re.compile(r"\[(?=(.{1,24}))")
+_ROLE: Final = re.compile(
+    r"\s*[/⁄∕]?\s*(?:INST|SYS|SYSTEM|USER|ASSISTANT|TOOL|DEVELOPER|END)\b", re.IGNORECASE
 )
+"""What makes a bracket before it the mark of a role, however its letters are drawn (NFKC)."""
 
 
 def render(recall: Recall, *, max_bytes: int) -> str:
@@ -102,8 +104,12 @@ def _line(item: Item) -> str:
 
 def _escaped(line: str) -> str:
     # Only string contents hold such characters, so escaping the finished line keeps it valid JSON.
-    marked = _ROLE_MARK.sub(r"\\u005b", line)
+    marked = _BRACKET.sub(_bracket, line)
     return _SIGN.sub(lambda found: _sign(found.group()), marked)
+
+
+def _bracket(found: re.Match[str]) -> str:
+    return "\\u005b" if _ROLE.match(unicodedata.normalize("NFKC", found[1])) else "["
 
 
 @lru_cache(maxsize=4_096)

@@ -58,6 +58,7 @@ def test_an_injected_block_leaves_a_receipt() -> None:
     assert receipt.shown[0].scores.coverage > 0
     assert all(one.scores.margin < 0 for one in receipt.left if one.cut == "gate")
     assert receipt.block_bytes > 300
+    assert receipt.block_bytes / 5 < receipt.block_tokens < receipt.block_bytes / 3
     assert receipt.generation > 0
     assert [leg.name for leg in receipt.legs] == ["exact", "lexical", "dense"]
 
@@ -166,7 +167,7 @@ def test_a_session_named_like_a_credential_is_kept_as_a_digest(home: Path) -> No
         event=event,
         recall=Recall(status="abstained"),
         at=START_AT,
-        block_bytes=0,
+        block="",
         shadow=False,
         keep_days=14,
     )

@@ -45,6 +45,7 @@ receipts = st.builds(
     generation=st.integers(0, 99),
     ms=st.integers(0, 99).map(float),
     block_bytes=st.integers(0, 9_999),
+    block_tokens=st.integers(0, 9_999),
     found=st.lists(found, max_size=3).map(tuple),
     omitted=st.integers(0, 9),
     gaps=st.lists(st.text(), max_size=2).map(tuple),
