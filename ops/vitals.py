@@ -24,7 +24,7 @@ from storage import circuits, spool
 from storage.circuits import CircuitView
 from storage.clock import DAY_MS
 from storage.config import load_settings
-from storage.jobs import JobKind, JobState, JobView
+from storage.jobs import HOME_KINDS, JobKind, JobState, JobView
 from storage.queue_views import LeaseView
 from storage.schedules import ScheduleView
 
@@ -164,7 +164,7 @@ def _successes(signs: Signs) -> Iterator[Check]:
 def _could_run(signs: Signs, kind: JobKind) -> bool:
     """Whether there was something to do: a folder to do it for, and no person's pause."""
     paused = any(scope in {"all", f"kind:{kind.value}"} for scope in signs.pauses)
-    return not paused and (signs.bound or kind is JobKind.CHECKPOINT)
+    return not paused and (signs.bound or kind in HOME_KINDS)
 
 
 def _schedule(signs: Signs) -> Check:

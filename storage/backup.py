@@ -71,7 +71,7 @@ def back_up(
     """
     now = clock.now_ms()
     folder = private_directory(folder_of(paths))
-    file = target if target is not None else _free(folder, f"{_stamp(now)}", ".sqlite")
+    file = target if target is not None else _free(folder, f"{stamp(now)}", ".sqlite")
     with file_lock(paths.memory / LOCK_NAME):
         copies.clear_workshops(folder)
         found: list[VerifyReport] = []
@@ -167,7 +167,7 @@ def keep_living(paths: ProjectPaths, project: ProjectId, why: str, clock: Clock)
         Unavailable: no copy can be written; nothing may be replaced then.
     """
     now = clock.now_ms()
-    target = _free(private_directory(folder_of(paths)), f"{why}-{_stamp(now)}", ".sqlite")
+    target = _free(private_directory(folder_of(paths)), f"{why}-{stamp(now)}", ".sqlite")
     try:
         copies.write(paths, project, target, made_at=now, check=lambda _: None)
     except Corrupt:
@@ -178,7 +178,7 @@ def keep_living(paths: ProjectPaths, project: ProjectId, why: str, clock: Clock)
 def quarantine_store(paths: ProjectPaths, now: int) -> Path:
     """The damaged database and its journal, copied byte by byte into the quarantine."""
     folder = private_directory(paths.memory / "quarantine")
-    target = private_directory(_free(folder, f"store-{_stamp(now)}"))
+    target = private_directory(_free(folder, f"store-{stamp(now)}"))
     for end in ("", "-wal"):
         source = paths.database.with_name(paths.database.name + end)
         if source.is_file():
@@ -253,6 +253,7 @@ def _free(folder: Path, name: str, end: str = "") -> Path:
     return target
 
 
-def _stamp(now: int) -> str:
+def stamp(now: int) -> str:
+    """An instant (UTC ms) as part of a file's name; names sort by time."""
     moment = datetime.fromtimestamp(now / 1000, UTC)
     return moment.strftime("%Y%m%dT%H%M%S") + f"{now % 1000:03d}Z"

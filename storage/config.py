@@ -125,6 +125,10 @@ class ScheduleSettings:
     consolidate: str = "17 3 * * *"
     gc: str = "47 3 * * *"
     checkpoint: str = "*/15 * * * *"
+    backup: str = "27 4 * * *"
+    verify: str = "37 4 * * 0"
+    rollup: str = "7 0 * * *"
+    maintenance: str = "57 4 * * *"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,14 @@ class JobKind(StrEnum):
     CONSOLIDATE = "consolidate"
     GC = "gc"
     CHECKPOINT = "checkpoint"
+    BACKUP = "backup"
+    VERIFY = "verify"
+    ROLLUP = "rollup"
+    MAINTENANCE = "maintenance"
+
+
+HOME_KINDS: Final = frozenset({JobKind.CHECKPOINT, JobKind.ROLLUP, JobKind.MAINTENANCE})
+"""Work on the whole home, for no project."""
 
 
 class Priority(IntEnum):

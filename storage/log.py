@@ -58,6 +58,7 @@ EVENTS: Final = frozenset(
         "queue.checkpointed",
         "budget.reserved",
         "budget.settled",
+        "budget.rolled_up",
         "budget.exhausted",
         "model.called",
         "model.failed",

@@ -6,6 +6,7 @@ Statements only: the transaction and its durability are the caller's (`storage.q
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import Final, cast
 
 import apsw
@@ -198,12 +199,39 @@ PRUNE_RESERVATIONS: Final = """
 DELETE FROM reservations WHERE reserved_at < ? AND state <> 'held' RETURNING id
 """
 PRUNE_WINDOWS: Final = "DELETE FROM budget_windows WHERE window < ? RETURNING scope"
+LAST_WINDOW: Final = """
+SELECT calls_used, tokens_used FROM budget_windows WHERE scope = 'all'
+  AND window < (SELECT max(window) FROM budget_windows WHERE scope = 'all')
+ORDER BY window DESC LIMIT 1
+"""
 PRUNE_VALUES: Final = "DELETE FROM huey_values WHERE set_at < ? RETURNING key"
 
 BATCH = 2_000
 MOST_FINISHED = 20_000
 DEAD_DAYS = 90
 WINDOW_DAYS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledUp:
+    """What closing finished budget windows came to."""
+
+    unknown: int
+    """Holds whose outcome nobody will ever report."""
+    windows: int
+    """Windows past their limit that were removed."""
+    calls: int
+    tokens: int
+    """Spent in the last finished window of the whole home."""
+
+
+def roll_up(db: apsw.Connection, now: int) -> RolledUp:
+    """Close what is over: holds of two days ago, windows of last year."""
+    unknown = len(db.execute(ORPHANS, (now - 2 * DAY_MS,)).fetchall())
+    windows = len(db.execute(PRUNE_WINDOWS, (now - WINDOW_DAYS * DAY_MS,)).fetchall())
+    spent = db.execute(LAST_WINDOW).fetchall()
+    calls, tokens = cast("tuple[int, int]", spent[0]) if spent else (0, 0)
+    return RolledUp(unknown=unknown, windows=windows, calls=calls, tokens=tokens)
 
 
 def prune(db: apsw.Connection, now: int, retention_days: int) -> int:

@@ -56,6 +56,10 @@ ROUTES: Final[Mapping[JobKind, Route]] = MappingProxyType(
         JobKind.CONSOLIDATE: Route("tasks.consolidate:run", 30 * MINUTE_MS),
         JobKind.GC: Route("tasks.gc:run", 30 * MINUTE_MS),
         JobKind.CHECKPOINT: Route("tasks.checkpoint:run", 10 * MINUTE_MS),
+        JobKind.BACKUP: Route("tasks.backup:run", 60 * MINUTE_MS),
+        JobKind.VERIFY: Route("tasks.verify:run", 60 * MINUTE_MS),
+        JobKind.ROLLUP: Route("tasks.rollup:run", 10 * MINUTE_MS),
+        JobKind.MAINTENANCE: Route("tasks.maintenance:run", 30 * MINUTE_MS),
     }
 )
 

@@ -23,7 +23,7 @@ from storage import schedules
 from storage.clock import DAY_MS, MAX_AT, Clock, iso
 from storage.config import ScheduleSettings
 from storage.errors import ConfigError
-from storage.jobs import JobKind, JobSpec, Priority
+from storage.jobs import HOME_KINDS, JobKind, JobSpec, Priority
 from storage.log import get_logger
 from storage.queue import JobQueue
 from storage.queue_line import lines
@@ -113,23 +113,27 @@ def entries(settings: ScheduleSettings) -> tuple[ScheduleEntry, ...]:
         ConfigError: an expression is refused, with the reason.
     """
     wanted = (
-        ("sync", JobKind.SYNC, settings.sync, True, Priority.BULK),
-        ("consolidate", JobKind.CONSOLIDATE, settings.consolidate, True, Priority.MAINTENANCE),
-        ("gc", JobKind.GC, settings.gc, True, Priority.MAINTENANCE),
-        ("checkpoint", JobKind.CHECKPOINT, settings.checkpoint, False, Priority.MAINTENANCE),
+        (JobKind.SYNC, settings.sync),
+        (JobKind.CONSOLIDATE, settings.consolidate),
+        (JobKind.GC, settings.gc),
+        (JobKind.CHECKPOINT, settings.checkpoint),
+        (JobKind.BACKUP, settings.backup),
+        (JobKind.VERIFY, settings.verify),
+        (JobKind.ROLLUP, settings.rollup),
+        (JobKind.MAINTENANCE, settings.maintenance),
     )
     found = tuple(
         ScheduleEntry(
-            name=name,
+            name=kind.value,
             kind=kind,
             expression=text,
-            per_project=per_project,
+            per_project=kind not in HOME_KINDS,
             zone=settings.zone,
             missed_runs=MissedRuns(settings.missed),
             catch_up_ms=settings.catch_up_hours * HOUR_MS,
-            priority=priority,
+            priority=Priority.BULK if kind is JobKind.SYNC else Priority.MAINTENANCE,
         )
-        for name, kind, text, per_project, priority in wanted
+        for kind, text in wanted
         if text
     )
     for entry in found:

@@ -250,7 +250,15 @@ def test_the_defaults_are_sound_and_an_empty_expression_switches_off() -> None:
     names = [item.name for item in entries(ScheduleSettings(sync=""))]
     entry("0 3 * jan mon-fri").check()
 
-    assert names == ["consolidate", "gc", "checkpoint"]
+    assert names == [
+        "consolidate",
+        "gc",
+        "checkpoint",
+        "backup",
+        "verify",
+        "rollup",
+        "maintenance",
+    ]
 
 
 def test_a_changed_expression_gets_a_new_next_run_and_a_dropped_entry_goes(

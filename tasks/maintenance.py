@@ -1,0 +1,72 @@
+"""Task `maintenance`: what a home gathers and nothing else removes.
+
+Refreshes SQLite's statistics, gives the queue's free pages back when most of it is free, and
+removes what dead processes left. It has no effect on memory, so it needs no stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import apsw
+
+from storage.connection import open_database, reclaim, translated
+from storage.errors import Busy, MemorydError
+from storage.queue import open_queue
+from storage.queue_owner import sweep
+from storage.records import JsonValue
+from storage.wakeup import sweep_short
+from tasks.context import Context, Finished
+
+WORTH_BYTES: Final = 16_777_216
+"""Below it, free pages are room for tomorrow."""
+
+
+def run(context: Context, _args: Mapping[str, JsonValue]) -> Finished:
+    """Tidy the whole home."""
+    queue = open_queue(context.paths, clock=context.clock)
+    try:
+        with translated():
+            queue.file.db.execute("PRAGMA optimize")
+        context.lease.check()
+        given_back = _give_back(queue.file.db)
+    finally:
+        queue.close()
+    left = sweep(context.paths) + sweep_short(context.paths, context.clock.now_ms() / 1000)
+    stores = _optimize_stores(context)
+    return Finished(note=f"{stores} stores, {given_back} bytes given back, {left} leftovers")
+
+
+def _give_back(db: apsw.Connection) -> int:
+    page, pages, free = (
+        int(str(db.pragma(name))) for name in ("page_size", "page_count", "freelist_count")
+    )
+    if page * free < WORTH_BYTES or free * 2 < pages:
+        return 0
+    try:
+        reclaim(db)
+    except Busy:
+        # Somebody reads; tomorrow is as good.
+        return 0
+    return page * (pages - int(str(db.pragma("page_count"))))
+
+
+def _optimize_stores(context: Context) -> int:
+    done = 0
+    for path in sorted(context.paths.home.glob("*/memory/memory.sqlite")):
+        context.lease.check()
+        try:
+            db = open_database(path, durability="NORMAL", busy_ms=0, autocheckpoint=0)
+        except MemorydError:
+            continue
+        try:
+            with translated(path.name):
+                db.execute("PRAGMA optimize")
+            done += 1
+        except MemorydError:
+            # Busy or damaged: `verify` is who says the latter.
+            continue
+        finally:
+            db.close()
+    return done
