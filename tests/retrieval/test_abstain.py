@@ -64,9 +64,28 @@ def test_words_lower_the_cosine_that_is_needed() -> None:
 
 def test_a_question_about_the_subject_of_the_store_needs_less() -> None:
     """The same cosine convinces where all texts are near, up to a limit."""
-    assert not accepted([a_candidate(dense=0.4, background=0.0)])
-    assert accepted([a_candidate(dense=0.4, background=0.12)])
+    assert not accepted([a_candidate(dense=0.45, background=0.0)])
+    assert accepted([a_candidate(dense=0.45, background=0.12)])
     assert not accepted([a_candidate(dense=0.2, background=0.9)])
+
+
+def test_the_bar_rises_with_the_size_of_the_store() -> None:
+    """Among many texts the best one that has nothing to say comes closer; up to a limit."""
+    near = a_candidate(dense=0.44)
+    heights = [margin(replace(near, texts=texts)) for texts in (1, 10, 300, 6_000, 10_000, 10**7)]
+
+    assert heights == sorted(heights, reverse=True)
+    assert accepted([replace(near, texts=10)])
+    assert not accepted([replace(near, texts=6_000)])
+    assert heights[0] == heights[1]
+    assert heights[4] == heights[5]
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_a_name_or_words_alone_do_not_depend_on_the_size(one: int, other: int) -> None:
+    """Only cosines come closer by chance: what is there literally is there."""
+    for candidate in (a_candidate(exact=1.0), a_candidate(coverage=0.7, matched=3)):
+        assert margin(replace(candidate, texts=one)) == margin(replace(candidate, texts=other))
 
 
 def test_the_reply_to_what_was_asked_convinces() -> None:
