@@ -36,9 +36,10 @@ def pause_scope(kind: JobKind | None, project: str | None) -> str:
 PAUSE: Final = "INSERT INTO pauses (scope, paused_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
 RESUME: Final = "DELETE FROM pauses WHERE scope = ? RETURNING scope"
 CANCEL: Final = """
-UPDATE jobs SET state = 'cancelled', finished_at = :now, error = 'cancelled', waiting_for = '',
+UPDATE jobs SET state = 'cancelled', finished_at = :now, waiting_for = '',
+  error = CASE state WHEN 'dead' THEN error ELSE 'cancelled' END,
   owner = '', token = NULL, lease_until = NULL, boot = NULL
-WHERE id = :row AND nonce = :nonce AND state IN ('available', 'leased') RETURNING id
+WHERE id = :row AND nonce = :nonce AND state IN ('available', 'leased', 'dead') RETURNING id
 """
 CANCEL_KIND: Final = """
 UPDATE jobs SET state = 'cancelled', finished_at = :now, error = 'cancelled', waiting_for = ''
@@ -75,7 +76,10 @@ def resume(db: apsw.Connection, scope: str) -> bool:
 
 
 def cancel(db: apsw.Connection, public: str, now: int) -> bool:
-    """End a waiting or running job; a running one loses its lease and can publish nothing."""
+    """End a waiting or running job, or dismiss a dead one, which keeps its reason.
+
+    A running job loses its lease and can publish nothing.
+    """
     found = row_of(public)
     if found is None:
         return False

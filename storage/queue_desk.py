@@ -37,7 +37,10 @@ class QueueDesk:
         return found
 
     def cancel(self, job_id: str) -> bool:
-        """End a waiting or running job; a running one loses its lease and can publish nothing."""
+        """End a waiting or running job, or dismiss a dead one; False for any other.
+
+        A running job loses its lease and can publish nothing.
+        """
         with self.file.write("FULL") as db:
             return queue_control.cancel(db, job_id, self.clock.now_ms())
 

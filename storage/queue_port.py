@@ -98,7 +98,7 @@ class Queue(Protocol):
         ...
 
     def cancel(self, job_id: str) -> bool:
-        """End a waiting or running job."""
+        """End a waiting or running job, or dismiss a dead one; False for any other."""
         ...
 
     def revive(self, job_id: str) -> str | None:

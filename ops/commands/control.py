@@ -129,7 +129,8 @@ def retry(invocation: Invocation, ids: tuple[str, ...], kind: str | None, everyt
 def cancel(invocation: Invocation, ids: tuple[str, ...], kind: str | None) -> None:
     """End jobs without doing them: the named ones, or all of a kind that wait.
 
-    A running job loses its lease: it can publish nothing any more.
+    A running job loses its lease: it can publish nothing any more. A dead one is dismissed: health
+    counts it no longer, and its reason stays.
     """
     check_kind(kind)
     if bool(ids) == (kind is not None):

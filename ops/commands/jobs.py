@@ -157,5 +157,5 @@ def dead(invocation: Invocation, kind: str | None, of: str | None, limit: int) -
     if not found:
         show(invocation.as_json, value, ["No job is dead."])
         return
-    hint = "Once the cause is gone: ops retry JOB, or ops retry --all"
+    hint = "Once the cause is gone: ops retry JOB, or ops retry --all. To dismiss: ops cancel JOB"
     show(invocation.as_json, value, [dead_table(found, projects), hint])

@@ -426,6 +426,20 @@ def test_a_cancelled_run_loses_its_lease_and_its_key(queue: Queue) -> None:
     assert not queue.cancel("no-such-job")
 
 
+def test_a_dead_job_can_be_dismissed_and_keeps_its_reason(queue: Queue) -> None:
+    """Whoever has seen it need not see it for 90 days; it can still be put back."""
+    queue.enqueue([spec()])
+    job = claimed(queue)
+    queue.bury(job, "the disk was gone")
+
+    assert queue.cancel(job.job_id)
+
+    (view,) = queue.jobs()
+    assert (view.state, view.error) == (JobState.CANCELLED, "the disk was gone")
+    assert not queue.cancel(job.job_id)
+    assert queue.revive(job.job_id) is not None
+
+
 def test_a_revived_job_is_new_to_the_authority(queue: Queue) -> None:
     """A new id and fresh counters: an effect of the old run must not hide the new one."""
     queue.enqueue([spec()])

@@ -165,7 +165,16 @@ def test_queue_jobs_budget_and_schedule_tell_what_happened(verbs: Verbs) -> None
     assert {job["kind"] for job in jobs} >= {"sync", "analyze", "embed"}
     assert {job["state"] for job in jobs} == {"completed"}
     assert budget["calls"] == {"limit": 200, "used": 0, "held": 0, "left": 200}
-    assert {entry["name"] for entry in schedule} == {"sync", "consolidate", "gc", "checkpoint"}
+    assert {entry["name"] for entry in schedule} == {
+        "sync",
+        "consolidate",
+        "gc",
+        "checkpoint",
+        "backup",
+        "verify",
+        "rollup",
+        "maintenance",
+    }
     assert all(entry["next_run_at"] for entry in schedule)
     for verb in ("queue", "jobs", "budget", "schedule"):
         assert verbs.text(verb).strip() != ""

@@ -265,10 +265,10 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.rows)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        """A person ends a job, waiting or running."""
+        """A person ends a job, waiting or running, or dismisses a dead one."""
         name = data.draw(st.sampled_from(sorted(self.rows)))
         row = self.rows[name]
-        is_open = row.state in (JobState.AVAILABLE, JobState.LEASED)
+        is_open = row.state in (JobState.AVAILABLE, JobState.LEASED, JobState.DEAD)
         assert self.queue.cancel(name) == is_open
         if is_open:
             row.state, row.token, row.owner = JobState.CANCELLED, 0, ""
