@@ -324,6 +324,8 @@ def _prepare_wal(db: apsw.Connection) -> None:
         return
     db.pragma("cache_size", 8)
     with suppress(apsw.Error):
+        # The file itself is to hold the schema, not a log that stays for long.
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         db.execute("BEGIN IMMEDIATE")
         try:
             db.execute("CREATE TABLE room (bytes BLOB)")
