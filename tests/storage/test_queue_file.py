@@ -148,7 +148,7 @@ def test_an_enqueue_is_synced_before_it_returns_and_a_claim_is_not(
     def sync(fd: int) -> None:
         with closing(open_readonly(queue.paths.queue)) as other:
             jobs = other.execute("SELECT count(*) FROM jobs WHERE state = 'available'").fetchall()
-        synced.append((os.fstat(fd).st_ino == wal.stat().st_ino, int(jobs[0][0])))
+        synced.append((os.fstat(fd).st_ino == wal.stat().st_ino, int(str(jobs[0][0]))))
 
     monkeypatch.setattr("storage.queue_file._sync_data", sync)
     queue.enqueue([_sync()])
