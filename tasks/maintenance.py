@@ -11,11 +11,13 @@ from typing import Final
 
 import apsw
 
+from storage.config import load_settings
 from storage.connection import open_database, reclaim, translated
 from storage.errors import Busy, MemorydError
 from storage.queue import open_queue
 from storage.queue_owner import sweep
-from storage.records import JsonValue
+from storage.receipt_log import prune
+from storage.records import JsonValue, ProjectId
 from storage.wakeup import sweep_short
 from tasks.context import Context, Finished
 
@@ -35,7 +37,11 @@ def run(context: Context, _args: Mapping[str, JsonValue]) -> Finished:
         queue.close()
     left = sweep(context.paths) + sweep_short(context.paths, context.clock.now_ms() / 1000)
     stores = _optimize_stores(context)
-    return Finished(note=f"{stores} stores, {given_back} bytes given back, {left} leftovers")
+    receipts = _prune_receipts(context)
+    return Finished(
+        note=f"{stores} stores, {given_back} bytes given back, {left} leftovers,"
+        f" {receipts} receipt files"
+    )
 
 
 def _give_back(db: apsw.Connection) -> int:
@@ -50,6 +56,21 @@ def _give_back(db: apsw.Connection) -> int:
         # Somebody reads; tomorrow is as good.
         return 0
     return page * (pages - int(str(db.pragma("page_count"))))
+
+
+def _prune_receipts(context: Context) -> int:
+    """Of projects that nobody asks about any more: the others prune as they write."""
+    gone = 0
+    for folder in sorted(context.paths.home.glob("*/memory/receipts")):
+        paths = context.paths.project(ProjectId(folder.parent.parent.name))
+        try:
+            settings = load_settings(context.paths, context.environment, paths)
+            keep_days = settings.recall.receipt_days
+            gone += prune(paths, now=context.clock.now_ms(), keep_days=keep_days)
+        except MemorydError:
+            # Settings that cannot be read: `ops doctor` says so; nothing is guessed here.
+            continue
+    return gone
 
 
 def _optimize_stores(context: Context) -> int:

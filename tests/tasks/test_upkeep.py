@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from storage import receipt_log
 from storage.admission import admit_evidence, admit_fact
 from storage.authority import payloads
 from storage.backup import back_up, folder_of, prove
@@ -169,6 +170,19 @@ def test_maintenance_removes_what_the_dead_left_and_spares_the_living(world: Wor
     assert done.note.startswith("1 stores, 0 bytes given back")
     assert [path.name for path in paths.workers.glob("*.lock")] == [f"{owner.name}.lock"]
     owner.close()
+
+
+def test_maintenance_removes_old_receipts_of_a_silent_project(world: World) -> None:
+    """The last receipt of a project that is asked nothing any more ages out, too."""
+    receipt_log.append(_paths(world), {"at": 1}, now=world.clock.now_ms(), keep_days=14)
+    world.clock.advance(13 * DAY_MS)
+    early = maintenance.run(world.context(), {}).note
+    world.clock.advance(3 * DAY_MS)
+    late = maintenance.run(world.context(), {}).note
+
+    assert early.endswith(" 0 receipt files")
+    assert late.endswith(" 1 receipt files")
+    assert list(_paths(world).receipts.iterdir()) == []
 
 
 def test_maintenance_gives_back_a_queue_that_is_mostly_free(
