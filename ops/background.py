@@ -70,23 +70,17 @@ def _require_queue(invocation: Invocation) -> None:
 
 
 def budget_today(invocation: Invocation, scope: str = "all") -> BudgetView:
-    """Today's window of one scope; it opens the file only to read.
+    """Today's window of one scope.
 
     Raises:
         NotInitialized: there is no queue yet.
     """
-    from storage.budget import BudgetLedger
+    from storage.budget import BudgetReader
     from storage.config import load_settings
-    from storage.queue_file import open_queue_file
 
     settings = load_settings(invocation.paths, invocation.environment)
-    with queue_reader(invocation):
-        pass  # existing and current: opening it below only reads
-    file = open_queue_file(invocation.paths, invocation.clock)
-    try:
-        return BudgetLedger(file, invocation.clock, settings.budget).today(scope)
-    finally:
-        file.close()
+    with queue_reader(invocation) as db:
+        return BudgetReader(lambda: db, invocation.clock, settings.budget).today(scope)
 
 
 def cost_line(model: ModelSettings, view: BudgetView | None, now: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
@@ -126,12 +126,12 @@ FROM budget_windows WHERE scope = ? AND window = ?
 UNLIMITED: Final = Limit(calls=2**53, tokens=2**53)
 
 
-class BudgetLedger:
-    """The one book of calls and tokens. All its writes are FULL, and it fails closed."""
+class BudgetReader:
+    """The book as people look at it: it writes nothing."""
 
     def __init__(
         self,
-        file: QueueFile,
+        connection: Callable[[], apsw.Connection],
         clock: Clock,
         settings: BudgetSettings,
     ) -> None:
@@ -142,13 +142,57 @@ class BudgetLedger:
             self._zone = ZoneInfo(settings.zone)
         except (ZoneInfoNotFoundError, ValueError) as cause:
             raise ConfigError(f"budget: no such time zone: {settings.zone!r}") from cause
-        self._file = file
+        self._connection = connection
         self._clock = clock
         self._shares = shares
         self._limits = {
             **{scope: _limit(amounts) for scope, amounts in settings.limits.items()},
             GLOBAL_SCOPE: Limit(calls=settings.calls_per_day, tokens=settings.tokens_per_day),
         }
+
+    def today(self, scope: str = GLOBAL_SCOPE) -> BudgetView:
+        """The running window of one scope: limits, used, held, left, reset."""
+        db = self._connection()
+        with translated():
+            window = self._window(db, self._clock.now_ms())
+            rows = db.execute(WINDOW_ROW, (scope, window)).fetchall()
+        values = cast("tuple[int, ...]", rows[0]) if rows else (0,) * 8
+        limit = self._limits.get(scope, UNLIMITED)
+        return BudgetView(
+            scope=scope,
+            calls_limit=limit.calls,
+            calls_used=values[0],
+            calls_held=values[1],
+            tokens_limit=limit.tokens,
+            tokens_used=values[2],
+            tokens_held=values[3],
+            input_tokens=values[4],
+            cached_tokens=values[5],
+            output_tokens=values[6],
+            reasoning_tokens=values[7],
+            started_at=window,
+            reset_at=self._next_window(window),
+        )
+
+    def _window(self, db: apsw.Connection, now: int) -> int:
+        local = datetime.fromtimestamp(now / 1000, self._zone)
+        wanted = _first_instant(local, self._zone)
+        newest = cast(
+            "int | None", db.execute(NEWEST_WINDOW, (now + MAX_AHEAD_MS,)).fetchall()[0][0]
+        )
+        return wanted if newest is None else max(wanted, newest)
+
+    def _next_window(self, window: int) -> int:
+        local = datetime.fromtimestamp(window / 1000, self._zone)
+        return _first_instant(local + timedelta(days=1), self._zone)
+
+
+class BudgetLedger(BudgetReader):
+    """The one book of calls and tokens. All its writes are FULL, and it fails closed."""
+
+    def __init__(self, file: QueueFile, clock: Clock, settings: BudgetSettings) -> None:
+        super().__init__(lambda: file.db, clock, settings)
+        self._file = file
 
     def reserve(
         self,
@@ -279,42 +323,6 @@ class BudgetLedger:
                     "reasoning": usage.reasoning_tokens if usage else 0,
                 },
             )
-
-    def today(self, scope: str = GLOBAL_SCOPE) -> BudgetView:
-        """The running window of one scope: limits, used, held, left, reset."""
-        db = self._file.db
-        with translated():
-            window = self._window(db, self._clock.now_ms())
-            rows = db.execute(WINDOW_ROW, (scope, window)).fetchall()
-        values = cast("tuple[int, ...]", rows[0]) if rows else (0,) * 8
-        limit = self._limits.get(scope, UNLIMITED)
-        return BudgetView(
-            scope=scope,
-            calls_limit=limit.calls,
-            calls_used=values[0],
-            calls_held=values[1],
-            tokens_limit=limit.tokens,
-            tokens_used=values[2],
-            tokens_held=values[3],
-            input_tokens=values[4],
-            cached_tokens=values[5],
-            output_tokens=values[6],
-            reasoning_tokens=values[7],
-            started_at=window,
-            reset_at=self._next_window(window),
-        )
-
-    def _window(self, db: apsw.Connection, now: int) -> int:
-        local = datetime.fromtimestamp(now / 1000, self._zone)
-        wanted = _first_instant(local, self._zone)
-        newest = cast(
-            "int | None", db.execute(NEWEST_WINDOW, (now + MAX_AHEAD_MS,)).fetchall()[0][0]
-        )
-        return wanted if newest is None else max(wanted, newest)
-
-    def _next_window(self, window: int) -> int:
-        local = datetime.fromtimestamp(window / 1000, self._zone)
-        return _first_instant(local + timedelta(days=1), self._zone)
 
 
 def _limit(amounts: Mapping[str, int]) -> Limit:

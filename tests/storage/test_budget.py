@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from storage.budget import BudgetLedger, Reservation, Usage
+from storage.budget import BudgetLedger, BudgetReader, Reservation, Usage
 from storage.clock import SystemClock
 from storage.config import BudgetSettings
 from storage.errors import BudgetExhausted, Busy, ConfigError, Invalid
 from storage.paths import HomePaths
-from storage.queue_file import QueueFile, open_queue_file
+from storage.queue_file import QueueFile, open_queue_file, open_queue_reader
 from tests.conftest import ROOT
 from tests.support import ManualClock, wait_until
 
@@ -95,6 +95,19 @@ def test_a_hold_is_the_upper_bound_until_it_is_settled(ledger: BudgetLedger) -> 
     assert (after.calls_used, after.calls_held) == (1, 0)
     assert (after.tokens_used, after.tokens_held, after.tokens_left) == (150, 0, 850)
     assert (after.cached_tokens, after.reasoning_tokens) == (60, 20)
+
+
+def test_looking_needs_no_connection_that_could_write(
+    ledger: BudgetLedger, file: QueueFile, clock: ManualClock
+) -> None:
+    """People see what the ledger sees, through a connection that refuses every write."""
+    hold(ledger, 400)
+    limits = BudgetSettings(calls_per_day=10, tokens_per_day=1_000, shares={})
+
+    with closing(open_queue_reader(file.paths)) as db:
+        seen = BudgetReader(lambda: db, clock, limits).today()
+
+    assert seen == ledger.today()
 
 
 def test_missing_usage_costs_the_whole_hold_and_zero_usage_costs_zero(
