@@ -1,7 +1,8 @@
 """Task `maintenance`: what a home gathers and nothing else removes.
 
-Refreshes SQLite's statistics, gives the queue's free pages back when most of it is free, and
-removes what dead processes left. It has no effect on memory, so it needs no stamp.
+Gives the queue's free pages back when most of it is free, removes what dead processes left, and
+ages out receipts. It has no effect on memory, so it needs no stamp. Statistics are not gathered: a
+plan that fits the ten jobs of tonight would scan the hundred thousand of tomorrow.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 import apsw
 
 from storage.config import load_settings
-from storage.connection import open_database, reclaim, translated
+from storage.connection import reclaim
 from storage.errors import Busy, MemorydError
 from storage.queue import open_queue
 from storage.queue_owner import sweep
@@ -29,18 +30,14 @@ def run(context: Context, _args: Mapping[str, JsonValue]) -> Finished:
     """Tidy the whole home."""
     queue = open_queue(context.paths, clock=context.clock)
     try:
-        with translated():
-            queue.file.db.execute("PRAGMA optimize")
-        context.lease.check()
         given_back = _give_back(queue.file.db)
     finally:
         queue.close()
     left = sweep(context.paths) + sweep_short(context.paths, context.clock.now_ms() / 1000)
-    stores = _optimize_stores(context)
+    context.lease.check()
     receipts = _prune_receipts(context)
     return Finished(
-        note=f"{stores} stores, {given_back} bytes given back, {left} leftovers,"
-        f" {receipts} receipt files"
+        note=f"{given_back} bytes given back, {left} leftovers, {receipts} receipt files removed"
     )
 
 
@@ -71,23 +68,3 @@ def _prune_receipts(context: Context) -> int:
             # Settings that cannot be read: `ops doctor` says so; nothing is guessed here.
             continue
     return gone
-
-
-def _optimize_stores(context: Context) -> int:
-    done = 0
-    for path in sorted(context.paths.home.glob("*/memory/memory.sqlite")):
-        context.lease.check()
-        try:
-            db = open_database(path, durability="NORMAL", busy_ms=0, autocheckpoint=0)
-        except MemorydError:
-            continue
-        try:
-            with translated(path.name):
-                db.execute("PRAGMA optimize")
-            done += 1
-        except MemorydError:
-            # Busy or damaged: `verify` is who says the latter.
-            continue
-        finally:
-            db.close()
-    return done
