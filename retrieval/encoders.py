@@ -30,6 +30,7 @@ class EncoderPool:
 
         Raises:
             Unavailable: its package is not installed.
+            ConfigError: an endpoint's settings cannot be used.
         """
         build = _BUILDERS.get(settings.provider)
         if build is None:
@@ -37,11 +38,14 @@ class EncoderPool:
                 raise Invalid(f"encoder: unknown provider {settings.provider!r}")
             return None
         apart = isolated_s if settings.provider in _NATIVE else None
+        within_s = isolated_s or REMOTE_S
+        if settings.provider in _REMOTE:
+            apart = within_s
         with self._lock:
             held = self._held.get((settings, apart))
             if held is None:
-                held = build(settings)
-                if apart is not None:
+                held = build(settings, within_s)
+                if apart is not None and settings.provider in _NATIVE:
                     from retrieval.isolated import isolated
 
                     held = isolated(held, settings, within_s=apart)
@@ -56,7 +60,7 @@ class EncoderPool:
             self._held.clear()
 
 
-def _embedded(settings: EncoderSettings) -> Encoder:
+def _embedded(settings: EncoderSettings, _within_s: float) -> Encoder:
     from retrieval.embedding import MODEL, TOKENIZER, OnnxEncoder
     from retrieval.multilingual import Bilingual, MultilingualEncoder, installed
 
@@ -66,16 +70,27 @@ def _embedded(settings: EncoderSettings) -> Encoder:
     return Bilingual(encoder, MultilingualEncoder()) if installed() else encoder
 
 
-def _hash(_settings: EncoderSettings) -> Encoder:
+def _hash(_settings: EncoderSettings, _within_s: float) -> Encoder:
     from retrieval.embedding import HashEncoder
 
     return HashEncoder()
 
 
-_BUILDERS: Final[dict[str, Callable[[EncoderSettings], Encoder]]] = {
+def _remote(settings: EncoderSettings, within_s: float) -> Encoder:
+    from retrieval.remote import RemoteEncoder
+
+    return RemoteEncoder(settings, within_s=within_s)
+
+
+_BUILDERS: Final[dict[str, Callable[[EncoderSettings, float], Encoder]]] = {
     "embedded": _embedded,
     "hash": _hash,
+    "openai": _remote,
+    "ollama": _remote,
 }
+_REMOTE: Final = frozenset({"openai", "ollama"})
+REMOTE_S: Final = 30.0
+"""What one request may take where nobody waits for a prompt."""
 _NATIVE: Final = frozenset({"embedded"})
 """Providers whose code can crash a process."""
 _POOL: Final = EncoderPool()
@@ -85,7 +100,8 @@ _POOL: Final = EncoderPool()
 def shared_encoder(settings: EncoderSettings, *, isolated_s: float | None = None) -> Encoder | None:
     """The process's encoder for these settings; None when it is switched off.
 
-    `isolated_s` puts native code into a process of its own, with so many seconds for each call.
+    `isolated_s` puts native code into a process of its own, with so many seconds for each call; an
+    endpoint gets so many for each request.
 
     Raises:
         Unavailable: its package is not installed (a missing file shows at first use).

@@ -36,17 +36,27 @@ class Answer:
 class Endpoint:
     """A checked base URL."""
 
-    def __init__(self, base_url: str, *, key: str = "", timeout_s: float = 120.0) -> None:
-        """Raises ConfigError: not an absolute URL, or plain HTTP to another machine."""
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        key: str = "",
+        timeout_s: float = 120.0,
+        setting: str = "model.base_url",
+    ) -> None:
+        """Raises ConfigError: not an absolute URL, or plain HTTP to another machine.
+
+        `setting` is what a person would have to correct.
+        """
         try:
             parts = urlsplit(base_url.rstrip("/"))
             port = parts.port
         except ValueError as cause:
-            raise ConfigError("model.base_url is not a URL") from cause
+            raise ConfigError(f"{setting} is not a URL") from cause
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.username:
-            raise ConfigError("model.base_url must be an https URL without credentials in it")
+            raise ConfigError(f"{setting} must be an https URL without credentials in it")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise ConfigError("model.base_url must use https: plain http is for this machine only")
+            raise ConfigError(f"{setting} must use https: plain http is for this machine only")
         self._parts: SplitResult = parts
         self._port = port
         self._key = key

@@ -36,7 +36,15 @@ class EncoderSettings:
     """The encoder behind dense recall."""
 
     provider: str = "embedded"
-    """embedded (all-MiniLM-L6-v2 int8, installed with memoryd) | hash | none."""
+    """embedded (all-MiniLM-L6-v2 int8, installed with memoryd) | openai | ollama | hash | none."""
+    model: str = ""
+    """The endpoint's name of the model."""
+    dims: int = 0
+    """Components of that model's vectors."""
+    base_url: str = ""
+    """Of the endpoint; "" is the provider's usual one."""
+    key_variable: str = ""
+    """The variable of the environment that holds the endpoint's key."""
     threads: int = 1
     max_tokens: int = 256
 
@@ -160,7 +168,7 @@ ENVIRONMENT: Mapping[str, tuple[str, str]] = {
 
 _CHOICES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("model", "provider"): ("none", "openai"),
-    ("encoder", "provider"): ("embedded", "hash", "none"),
+    ("encoder", "provider"): ("embedded", "openai", "ollama", "hash", "none"),
     ("schedule", "missed"): ("skip", "latest", "all"),
 }
 _MINIMUM: Mapping[tuple[str, str], int] = {
