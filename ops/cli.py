@@ -46,6 +46,7 @@ VERBS: dict[str, str] = {
     "drain": "ops.commands.control",
     "recall": "ops.commands.memory",
     "why": "ops.commands.why",
+    "model": "ops.commands.model",
     "learned": "ops.commands.memory",
     "facts": "ops.commands.memory",
     "remember": "ops.commands.note",
