@@ -33,7 +33,7 @@ def model_problems(model: ModelSettings, environment: Mapping[str, str]) -> Iter
         yield "model.base_url is missing: the endpoint's address"
         return
     try:
-        endpoint = Endpoint(model.base_url)
+        endpoint = Endpoint(model.base_url, key=environment.get(model.api_key_env, ""))
     except ConfigError as problem:
         yield str(problem)
         return

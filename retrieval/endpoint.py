@@ -1,8 +1,9 @@
 """One JSON request to a model endpoint: HTTPS, or plain HTTP to this machine only.
 
-Owns the transport: address rules, one deadline over the whole exchange, a bound on the answer, no
-redirects, no proxies, and no retry that nobody counted. Whether an answer makes sense is the
-caller's; here it is only a status and a JSON object. Errors never carry what was sent or received.
+Owns the transport: address rules, one hard deadline over the whole exchange, a bound on the answer,
+no redirects, no proxies, and no retry that nobody counted. Whether an answer makes sense is the
+caller's; here it is only a status and a JSON object. Errors never carry what was sent or received,
+nor the key.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import ipaddress
 import json
 import socket
 import ssl
-import time
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -44,7 +46,7 @@ class Endpoint:
         timeout_s: float = 120.0,
         setting: str = "model.base_url",
     ) -> None:
-        """Raises ConfigError: not an absolute URL, or plain HTTP to another machine.
+        """Raises ConfigError: not an absolute URL, plain HTTP to another machine, or no key.
 
         `setting` is what a person would have to correct.
         """
@@ -57,6 +59,10 @@ class Endpoint:
             raise ConfigError(f"{setting} must be an https URL without credentials in it")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ConfigError(f"{setting} must use https: plain http is for this machine only")
+        key = key.strip()
+        if not all("!" <= sign <= "~" for sign in key):
+            # Found out later, the library's own error would quote it.
+            raise ConfigError(f"the key for {setting} holds a character that no key can hold")
         self._parts: SplitResult = parts
         self._port = port
         self._key = key
@@ -73,22 +79,9 @@ class Endpoint:
         Raises:
             ModelUnavailable: no connection, no complete answer in time, or not a JSON object.
         """
-        deadline = time.monotonic() + self._timeout_s
         data = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode("ascii")
-        connection = self._connection()
-        try:
-            connection.request("POST", self._parts.path + path, data, self._headers())
-            # Kept by hand: an answer without keep-alive takes the socket off its connection.
-            sock = connection.sock
-            if sock is not None:
-                sock.settimeout(max(0.01, deadline - time.monotonic()))
-            with connection.getresponse() as response:
-                raw = _read(response, sock, deadline)
-                status = response.status
-        except (OSError, http.client.HTTPException) as cause:
-            raise ModelUnavailable(f"the model endpoint failed ({type(cause).__name__})") from cause
-        finally:
-            connection.close()
+        exchange = _Exchange(self._connection(), self._parts.path + path, data, self._headers())
+        status, raw = exchange.within(self._timeout_s)
         return Answer(status, _object(raw, status))
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -106,6 +99,75 @@ class Endpoint:
         return headers
 
 
+class _Exchange:
+    """One request and its answer, in a thread that is given up at the deadline.
+
+    A socket's own timeout starts again with every byte that drips in, and a name being resolved or
+    a handshake knows none: only somebody who waits beside them can keep the time.
+    """
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        path: str,
+        data: bytes,
+        headers: Mapping[str, str],
+    ) -> None:
+        self._connection = connection
+        self._request = (path, data, headers)
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._given_up = False
+        self._found: tuple[int, bytes] | None = None
+        self._failed: Exception | None = None
+
+    def within(self, seconds: float) -> tuple[int, bytes]:
+        """Status and body.
+
+        Raises:
+            ModelUnavailable: it failed, or took longer.
+        """
+        thread = threading.Thread(target=self._run, name="Endpoint", daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if thread.is_alive():
+            self._give_up()
+            raise ModelUnavailable("the model endpoint failed (TimeoutError)")
+        if self._found is None:
+            failed = self._failed
+            raise ModelUnavailable(
+                f"the model endpoint failed ({type(failed).__name__})"
+            ) from failed
+        return self._found
+
+    def _run(self) -> None:
+        path, data, headers = self._request
+        try:
+            self._connection.connect()
+            with self._lock:
+                # Kept by hand: an answer without keep-alive takes the socket off its connection.
+                self._sock = self._connection.sock
+                if self._given_up:
+                    return
+            self._connection.request("POST", path, data, headers)
+            with self._connection.getresponse() as response:
+                self._found = response.status, _read(response)
+        except (OSError, ValueError, http.client.HTTPException) as cause:
+            # ValueError: a host that cannot be a name.
+            self._failed = cause
+        finally:
+            self._connection.close()
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            sock = self._sock or self._connection.sock
+        if sock is not None:
+            # Ends whatever read the thread is in; it closes the socket itself.
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine."""
     if host == "localhost":
@@ -116,15 +178,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read(response: http.client.HTTPResponse, sock: socket.socket | None, deadline: float) -> bytes:
+def _read(response: http.client.HTTPResponse) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("deadline")
-        if sock is not None:
-            sock.settimeout(left)
         part = response.read1(_CHUNK)
         if not part:
             break

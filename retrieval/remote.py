@@ -27,7 +27,12 @@ BATCH: Final = 64
 MAX_CHARS: Final = 8_000
 """Of one text; models cut far earlier."""
 NORM_FLOOR: Final = 1e-6
+LARGEST: Final = 1e6
+"""No model's components come near."""
+NUMBERS: Final = frozenset({int, float})
+MIN_DIMS: Final = 8
 MAX_DIMS: Final = 8_192
+"""As the store takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,15 @@ class Dialect:
 
 def _by_index(body: Mapping[str, JsonValue]) -> list[JsonValue]:
     rows = body.get("data")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if not isinstance(rows, list):
         raise ModelUnavailable("the encoder's endpoint answered without vectors")
-    found = {row.get("index"): row.get("embedding") for row in rows if isinstance(row, dict)}
-    if sorted(map(str, found)) != sorted(map(str, range(len(rows)))):
-        raise ModelUnavailable("the encoder's endpoint numbered its vectors wrongly")
+    found: dict[int, JsonValue] = {}
+    for row in rows:
+        at = row.get("index") if isinstance(row, dict) else None
+        # A list may be no key, and True would be taken for 1.
+        if type(at) is not int or not 0 <= at < len(rows) or at in found:
+            raise ModelUnavailable("the encoder's endpoint numbered its vectors wrongly")
+        found[at] = row.get("embedding") if isinstance(row, dict) else None
     return [found[at] for at in range(len(rows))]
 
 
@@ -79,9 +88,10 @@ class RemoteEncoder:
             ConfigError: no model or size is named, or the URL may not be used.
         """
         self._dialect = DIALECTS[settings.provider]
-        if not settings.model or not 0 < settings.dims <= MAX_DIMS:
+        if not settings.model or not MIN_DIMS <= settings.dims <= MAX_DIMS:
             raise ConfigError(
-                f"encoder.provider {settings.provider} needs encoder.model and encoder.dims"
+                f"encoder.provider {settings.provider} needs encoder.model, and encoder.dims from"
+                f" {MIN_DIMS} to {MAX_DIMS:,}"
             )
         url = settings.base_url or self._dialect.base_url
         values = os.environ if environment is None else environment
@@ -139,17 +149,23 @@ class RemoteEncoder:
     def _believed(self, rows: list[JsonValue], count: int) -> Floats:
         import numpy as np
 
-        try:
-            found = np.array(rows, dtype=np.float32)
-        except (TypeError, ValueError) as cause:
-            raise ModelUnavailable("the encoder's endpoint answered without numbers") from cause
-        if found.shape != (count, self._collection.dims):
+        dims = self._collection.dims
+        if len(rows) != count or any(
+            not isinstance(row, list) or len(row) != dims or not set(map(type, row)) <= NUMBERS
+            for row in rows
+        ):
             raise ModelUnavailable(
-                f"the encoder's endpoint gave vectors of shape {found.shape},"
-                f" not ({count}, {self._collection.dims})"
+                f"the encoder's endpoint did not give {count} vectors of {dims} numbers"
             )
-        norms = np.linalg.norm(found.astype(np.float64), axis=1, keepdims=True)
-        if not np.isfinite(norms).all() or bool((norms < NORM_FLOOR).any()):
+        try:
+            found = np.array(rows, dtype=np.float64)
+        except OverflowError as cause:
+            raise ModelUnavailable("the encoder's endpoint gave a number out of range") from cause
+        # Checked before anything is squared: a huge component would only overflow there.
+        if not bool((np.abs(found) <= LARGEST).all()):
+            raise ModelUnavailable("the encoder's endpoint gave a number out of range")
+        norms = np.linalg.norm(found, axis=1, keepdims=True)
+        if bool((norms < NORM_FLOOR).any()):
             raise ModelUnavailable("the encoder's endpoint gave a vector without a direction")
         unit: Floats = (found / norms).astype(np.float32)
         return unit
