@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.clock import Clock
-from storage.config import Settings, load_settings
+from storage.config import EncoderSettings, Settings, load_settings
 from storage.errors import MemorydError
 from storage.jobs import JobKind, JobSpec
 from storage.log import get_logger
@@ -58,7 +58,8 @@ class Reconciler:
         self._environment = environment
         self._projects = projects
         self._inspect = inspect or StoreInspector(paths, clock)
-        self._complete: dict[ProjectId, Stamp] = {}
+        self._complete: dict[ProjectId, tuple[Stamp, EncoderSettings]] = {}
+        """What a store was, and which encoder was in use, when nothing was missing."""
 
     def run(self) -> int:
         """Enqueue what is missing; returns the jobs asked for."""
@@ -81,11 +82,12 @@ class Reconciler:
         settings = load_settings(self._paths, self._environment, self._paths.project(project))
         if settings.model.provider != "none":
             self._queue.release_waiting("model", project)
-        if not stamp or self._complete.get(project) == stamp:
+        seen = (stamp, settings.encoder)
+        if not stamp or self._complete.get(project) == seen:
             return []
         missing = self._inspect(project, settings)
         if not (missing.vectors or missing.translations):
-            self._complete[project] = stamp
+            self._complete[project] = seen
             return []
         wanted = [
             (JobKind.EMBED, missing.vectors and settings.encoder.provider != "none"),
