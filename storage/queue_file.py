@@ -130,6 +130,9 @@ class QueueFile:
             _sync_data(self._wal_fd())
         except OSError as cause:
             raise unusable(f"{self.paths.queue}-wal: cannot be synced", cause) from cause
+        if self._closed:
+            # The number may have meant another file by then: what it proved, nobody knows.
+            raise Unavailable("the queue was closed before its write was durable")
 
     def _wal_fd(self) -> int:
         with self._local.lock:
