@@ -35,7 +35,8 @@ class Warming:
         self._lock = threading.Lock()
         self._encoder: Encoder | None = None
         self._thread: threading.Thread | None = None
-        self._used = monotonic()
+        self._used: dict[Encoder, float] = {}
+        """When each was last asked for: settings change, and projects may differ in them."""
         self._failed_at: float | None = None
         self._loaded_at: float | None = None
         """When the encoder was last loaded; None once it was given back."""
@@ -54,12 +55,14 @@ class Warming:
             return None
         with self._lock:
             self._encoder = encoder
+            if encoder is not None:
+                self._used.setdefault(encoder, monotonic())
         return encoder
 
     def wanted(self, encoder: Encoder) -> None:
         """Note that a question could have used it; load it behind if it is cold."""
         with self._lock:
-            self._used = monotonic()
+            self._used[encoder] = monotonic()
             if encoder.ready or self._thread is not None:
                 return
             if not self._may_load():
@@ -88,13 +91,19 @@ class Warming:
             return pid_of(self._encoder) or 0
 
     def tick(self) -> None:
-        """Give the model back when nobody needed it for long."""
+        """Give back every model that nobody needed for long."""
         with self._lock:
-            encoder = self._encoder
-            idle = monotonic() - self._used > self._idle_s
-            if encoder is not None and encoder.ready and self._thread is None and idle:
-                encoder.close()
-                self._loaded_at = None
+            if self._thread is not None:
+                return
+            for encoder, used in list(self._used.items()):
+                if monotonic() - used <= self._idle_s:
+                    continue
+                if encoder.ready:
+                    encoder.close()
+                    if encoder is self._encoder:
+                        self._loaded_at = None
+                if encoder is not self._encoder:
+                    del self._used[encoder]
 
     def _may_load(self) -> bool:
         """With the lock held: not too soon after a failure, nor after a crash of its process."""

@@ -417,6 +417,20 @@ def test_a_model_that_nobody_needs_is_given_back(gated: GatedEncoder) -> None:
     assert shared_encoder(EncoderSettings(provider="none")) is None
 
 
+def test_a_model_of_earlier_settings_is_given_back_too(gated: GatedEncoder) -> None:
+    """Settings change while the server runs; what they named before must not be held for ever."""
+    warming = Warming(idle_s=-1.0)
+    assert warming.encoder(EncoderSettings()) is gated
+    gated.gate.set()
+    warming.wanted(gated)
+    wait_until(lambda: warming.state() == "ready", what="the encoder")
+    assert warming.encoder(EncoderSettings(provider="hash")) is not gated
+
+    warming.tick()
+
+    assert not gated.ready
+
+
 def test_an_encoder_that_keeps_on_crashing_is_started_ever_more_rarely(
     gated: GatedEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
