@@ -417,14 +417,18 @@ def test_a_model_that_nobody_needs_is_given_back(gated: GatedEncoder) -> None:
     assert shared_encoder(EncoderSettings(provider="none")) is None
 
 
-def test_a_model_of_earlier_settings_is_given_back_too(gated: GatedEncoder) -> None:
+def test_a_model_of_earlier_settings_is_given_back_too(
+    gated: GatedEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Settings change while the server runs; what they named before must not be held for ever."""
     warming = Warming(idle_s=-1.0)
     assert warming.encoder(EncoderSettings()) is gated
     gated.gate.set()
     warming.wanted(gated)
     wait_until(lambda: warming.state() == "ready", what="the encoder")
-    assert warming.encoder(EncoderSettings(provider="hash")) is not gated
+    other = HashEncoder()
+    monkeypatch.setattr("retrieval.encoders.shared_encoder", lambda *_, **__: other)
+    assert warming.encoder(EncoderSettings(provider="hash")) is other
 
     warming.tick()
 
