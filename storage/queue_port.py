@@ -1,7 +1,7 @@
 """The port: what a queue promises, whichever SQL database carries it.
 
 `storage.queue` is the one on SQLite. Another backend implements this and passes
-`tests/contract/test_queue_contract.py` unchanged: the contract is that suite. Times come from the
+the tests of `tests/contract` unchanged: the contract is that suite. Times come from the
 backend's clock; every change is one transaction; nothing acknowledged is lost.
 """
 

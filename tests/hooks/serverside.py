@@ -147,3 +147,24 @@ def store_vectors(store: Authority, encoder: HashEncoder) -> None:
     vectors = packed(HashEncoder().encode([chunk.text for chunk in chunks]), 127.0)
     rows = [(chunk.rowid, vector) for chunk, vector in zip(chunks, vectors, strict=True)]
     store.store_vectors(encoder.collection, rows)
+
+
+def recall(server: Running, query: str, **fields: object) -> dict[str, object]:
+    """The result of a recall op."""
+    answer = server.ask({"op": "recall", "cwd": "/work", "query": query, **fields})
+    assert answer["ok"] is True
+    result = answer["result"]
+    assert isinstance(result, dict)
+    return result
+
+
+def prompt_frame(prompt: str, *, reply: str = "raw", cwd: str = "/work") -> dict[str, object]:
+    """A Claude Code prompt hook."""
+    payload = {"session_id": "s1", "cwd": cwd, "prompt": prompt, "transcript_path": "/t.jsonl"}
+    return {
+        "op": "hook",
+        "host": "claude",
+        "event": "UserPromptSubmit",
+        "reply": reply,
+        "payload": payload,
+    }
